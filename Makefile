@@ -1,0 +1,49 @@
+# Everything here works in a private environment (.venv) made from PYTHON, which must be 3.11 or newer.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help run demo test lint bench clean
+
+help:            ## what can be asked for
+	@awk -F '## ' '/^[a-z]+:.*## / { split($$1, name, ":"); printf "  make %-6s %s\n", name[1], $$2 }' $(MAKEFILE_LIST)
+	@echo "  make PYTHON=python3.13 …  chooses another interpreter"
+
+run: $(VENV)/.run-ready     ## the daemon, in the foreground, on your own transcripts
+	@exec $(BIN)/fabled daemon
+
+demo: $(VENV)/.run-ready    ## index, search and thread on a small invented history
+	@$(BIN)/fabled demo
+
+test: $(VENV)/.dev-ready    ## all tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev-ready    ## ruff, mypy --strict and the import table
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -n 0 tests/test_layers.py
+
+bench: $(VENV)/.dev-ready   ## measured figures beside their targets
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean:           ## removes the environment and everything generated
+	rm -rf $(VENV) .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps make a second call instant; a changed pyproject.toml installs again.
+$(VENV)/.run-ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "fabled needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Next: make PYTHON=python3.12 …" >&2; exit 1; }
+	@echo "Preparing $(VENV) (once) …" >&2
+	@$(PYTHON) -m venv $(VENV) || { \
+	  echo "No virtual environment could be made. On Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@$(PIP) --upgrade pip
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev-ready: $(VENV)/.run-ready
+	@echo "Adding the tools for tests …" >&2
+	@$(PIP) --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,118 @@
+"""Gets an answer: from the daemon where one runs, else from the Map, read in this process.
+
+What the answer says is `answers`' business, how it looks `present`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from fabled.cli import edge
+from fabled.client import connect
+from fabled.errors import Ambiguous, FabledError, NotAnswering
+
+# A search over a large history with a cold disk takes its time; a daemon that takes longer than this hangs.
+ANSWER_SECONDS = 60.0
+
+Params = Mapping[str, Any]
+
+
+def show(method: str, params: Params, *, form: str, utc: bool = False) -> int:
+    """Print the answer in `form` (text, plain or json) and return the exit status."""
+    try:
+        if form != "plain":
+            return show_running(method, params, form=form, utc=utc)
+        value = fetch_running(method, params, ANSWER_SECONDS)
+    except connect.Down:
+        value = _without_daemon(method, params)
+    _print(method, value, form, utc)
+    return exit_of(method, value)
+
+
+def show_running(
+    method: str, params: Params, *, form: str, utc: bool = False, seconds: float | None = ANSWER_SECONDS
+) -> int:
+    """Print the daemon's answer as it comes; raises connect.Down where none runs."""
+    reply = _request(method, params, form, utc, seconds)
+    edge.put(reply.body)
+    return reply.exit or 0
+
+
+def fetch(method: str, params: Params, seconds: float | None = ANSWER_SECONDS) -> dict[str, Any]:
+    """The answer as a value, from wherever it can be had."""
+    try:
+        return fetch_running(method, params, seconds)
+    except connect.Down:
+        return _without_daemon(method, params)
+
+
+def fetch_running(method: str, params: Params, seconds: float | None) -> dict[str, Any]:
+    """The daemon's answer as a value; raises connect.Down where none runs."""
+    body = _request(method, params, "json", False, seconds).body
+    try:
+        value = json.loads(body)
+    except ValueError:
+        raise NotAnswering("the daemon sent something that is no answer", "stop it and start this version") from None
+    return value if isinstance(value, dict) else {}
+
+
+def _print(method: str, value: Mapping[str, Any], form: str, utc: bool) -> None:
+    if form == "json":
+        edge.put_json(value)
+        return
+    from fabled import present
+
+    edge.put_text(present.text(method, value, edge.style(form, utc)))
+
+
+def exit_of(method: str, value: Mapping[str, Any]) -> int:
+    """1 where a search found nothing, 0 otherwise; faults have their own way out."""
+    return 1 if method == "search" and not value.get("results") else 0
+
+
+def _request(method: str, params: Params, form: str, utc: bool, seconds: float | None) -> connect.Reply:
+    wishes = json.loads(connect.wishes(os.environ, form, utc))
+    request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "as": wishes}}
+    try:
+        path = connect.socket_path(os.environ)
+        reply = connect.ask(path, json.dumps(request).encode() + b"\n", seconds)
+    except connect.Silent as trouble:
+        hint = "look at its log, then stop and start it"
+        raise NotAnswering(f"the daemon does not answer: {trouble}", hint) from None
+    if reply.refused:
+        raise _told(reply.head)
+    return reply
+
+
+def _told(head: bytes) -> FabledError:
+    """The daemon's error as the exception it was there, with its own code and exit status."""
+    try:
+        error = json.loads(head)["error"]
+        data = error.get("data") or {}
+        candidates = tuple(str(one) for one in data.get("candidates") or ())
+        message, hint = str(error["message"]), str(data.get("hint") or "")
+        fault = Ambiguous(message, candidates, hint) if candidates else FabledError(message, hint)
+        fault.code = str(data.get("code") or "failed")
+        fault.exit = int(data.get("exit") or 1)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return NotAnswering("the daemon sent something that is no answer", "stop it and start this version")
+    return fault
+
+
+def _without_daemon(method: str, params: Params) -> dict[str, Any]:
+    from fabled import answers, config
+    from fabled.store.queries import Queries
+    from fabled.store.vault import Vault
+
+    settings = config.load(os.environ)
+    where = settings.places
+    edge.note("fabled is not running: answered from the Map as it was last written (start it: fabled daemon)")
+    queries = Queries(where.map_db)
+    try:
+        reader = answers.Reader(queries, Vault([where.vault, *settings.vaults], settings.roots))
+        return answers.answer(reader, method, dict(params))
+    finally:
+        queries.close()

@@ -1,0 +1,123 @@
+"""Where faults become text and exit codes, and where answers leave the process.
+
+What to answer, and in which words, is left to the commands and to `present`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from fabled.client import connect
+from fabled.errors import Ambiguous, BadConfig, BadRequest, FabledError
+from fabled.present import Style, visible
+
+INTERRUPTED = 130
+
+
+def run(command: click.Command, arguments: Sequence[str]) -> int:
+    """Run a command; every foreseeable fault is one line with its reason and the next step, never a traceback."""
+    try:
+        try:
+            result = command.main(list(arguments), prog_name="fabled", standalone_mode=False)
+        except (click.ClickException, FabledError) as fault:
+            result = _tell(fault, arguments)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except (click.Abort, KeyboardInterrupt):
+        print("fabled: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`head`, a pager) has seen enough. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+
+
+def _tell(fault: click.ClickException | FabledError, arguments: Sequence[str]) -> int:
+    if isinstance(fault, click.UsageError):
+        fault = BadRequest(fault.format_message(), _usage_hint(fault))
+    elif isinstance(fault, click.ClickException):
+        fault = FabledError(fault.format_message())
+    error: dict[str, Any] = {"code": fault.code, "message": _flat(fault.message), "hint": fault.hint}
+    more = fault.candidates if isinstance(fault, Ambiguous) else fault.problems if isinstance(fault, BadConfig) else ()
+    if more:
+        error["problems" if isinstance(fault, BadConfig) else "candidates"] = list(more)
+    if wants_json(arguments):
+        put_json({"error": error})
+    print(*_lines(fault, more), sep="\n", file=sys.stderr)
+    return fault.exit
+
+
+def _lines(fault: FabledError, more: Sequence[str]) -> list[str]:
+    """One line; below it, where there are several, the problems or candidates."""
+    message = _flat(fault.message)
+    if isinstance(fault, BadConfig):
+        message = f"the configuration has {'a problem' if len(more) == 1 else f'{len(more)} problems'}:"
+    hint = f" Next: {visible(fault.hint)}" if fault.hint else ""
+    if more:
+        return [f"fabled: {message}", *(f"  {visible(one)}" for one in more), *([hint.strip()] if hint else [])]
+    return [f"fabled: {message}{'' if message.endswith(('.', '?', '!')) else '.'}{hint}"]
+
+
+def _flat(message: str) -> str:
+    return " ".join(visible(message).split())
+
+
+def _usage_hint(fault: click.UsageError) -> str:
+    asked = fault.ctx.command_path if fault.ctx else "fabled"
+    if isinstance(fault, click.NoSuchOption) and asked == "fabled search":
+        return f"{asked} --help; a query that begins with a minus follows --"
+    return f"{asked} --help"
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether the caller is a program, known also where the arguments could not be made out."""
+    before = list(arguments)[: list(arguments).index("--")] if "--" in arguments else arguments
+    return "--json" in before or "--json-lines" in before
+
+
+# ── out ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def put(data: bytes) -> None:
+    """All of `data` to stdout as it is."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def put_text(text: str) -> None:
+    put(text.encode("utf-8", "backslashreplace"))
+
+
+def put_json(value: Mapping[str, Any]) -> None:
+    """One object on one line. A lone surrogate leaves as the escape that JSON has for it."""
+    put_text(json.dumps({"v": 1, **value}, ensure_ascii=False) + "\n")
+
+
+def put_json_line(value: Mapping[str, Any]) -> None:
+    put_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def note(text: str) -> None:
+    """A word to the person, beside the data."""
+    print(visible(text), file=sys.stderr)
+
+
+def style(form: str = "text", utc: bool = False) -> Style:
+    """How this process's own stdout is to be written to."""
+    return Style(
+        color=connect.colour(os.environ),
+        width=connect.width(os.environ),
+        utf8=connect.utf8(os.environ),
+        now=time.time(),
+        utc=utc,
+        form=form,
+        home=os.path.expanduser("~"),
+    )

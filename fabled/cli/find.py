@@ -1,0 +1,199 @@
+"""`search`, `thread`, `block`, `sessions` and `projects`: the commands that find and show records.
+
+Ranking, reading and rendering are done where the Map is read: in the daemon, or here when none runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from fabled.cli import ask, edge, options
+from fabled.errors import BadRequest, StaleIndexError, Unreadable
+
+KINDS = ("prompt", "reply", "thinking", "tool", "queued", "summary")
+DEFAULT_BUDGET = 8000
+
+# A leading minus must reach the query: `fabled search -- -x`. click takes care of the `--`.
+_QUERY = {"ignore_unknown_options": False}
+
+
+def _given(**params: Any) -> dict[str, Any]:
+    """Only what was asked for, so that an older daemon is not told of options it does not know."""
+    return {name: value for name, value in params.items() if value not in (None, False, ())}
+
+
+def _here() -> str | None:
+    """The working folder decides which project is meant; it may have been deleted under us."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+@click.command(context_settings=_QUERY)
+@click.argument("query", nargs=-1, required=True)
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many threads.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Leave out the first ones.")
+@click.option("--project", metavar="P", help="Only this project: its path, or its folder's name.")
+@click.option("--all", "everywhere", is_flag=True, help="Every project, wherever you are.")
+@click.option("--session", metavar="S", help="Only this session.")
+@click.option("--role", metavar="R", help="Only records of this role: user or assistant.")
+@click.option("--tool", metavar="T", help="Only calls and results of this tool.")
+@click.option("--file", "file", metavar="GLOB", help="Only records whose tool calls name such a file.")
+@click.option("--since", metavar="TIME", help="An ISO date or time, or 90m, 3h, 2d, 6w ago.")
+@click.option("--until", metavar="TIME", help="The same, for the end.")
+@click.option("--kind", type=click.Choice(KINDS), help="Only this kind of record.")
+@click.option("--term", metavar="TERM", help="Only threads with this discovery term.")
+@click.option("--sort", type=click.Choice(("rank", "time")), default="rank", show_default=True)
+@click.option("--exact", is_flag=True, help="The words next to each other, as written.")
+@click.option("--regex", is_flag=True, help="The query is a regular expression.")
+@click.option(
+    "--include-subagents/--no-subagents", "subagents", default=None,
+    help="Show subagents' hits apart, or leave them out.",
+)
+@click.option("--json-lines", "json_lines", is_flag=True, help="One result a line, as JSON.")
+@options.as_plain
+@options.output
+def search(
+    query: tuple[str, ...], as_json: bool, as_plain: bool, json_lines: bool, utc: bool, everywhere: bool,
+    subagents: bool | None, **filters: Any,
+) -> int:
+    """Find threads by their words, best first.
+
+    \b
+      fabled search why did we drop the retry queue
+      fabled search '"exact phrase" +must -mustnot' --since 60d
+      fabled search 'src/app/main.py:42' --tool Edit --all
+      fabled search -- -x            a query that begins with a minus
+
+    Words are literal. "a phrase" and +word must occur, -word must not. Without --project or --all, the project the
+    working folder lies in is searched, if it is known. Exit status 1: nothing found.
+    """
+    if everywhere and filters.get("project"):
+        raise click.UsageError("--all and --project exclude each other.")
+    params = _given(query=" ".join(query), cwd=_here(), all=everywhere, **filters)
+    if subagents is not None:
+        params["subagents"] = subagents
+    if not json_lines:
+        return ask.show("search", params, form=options.form(as_json, as_plain), utc=utc)
+    value = ask.fetch("search", params)
+    for row in value.get("results") or []:
+        edge.put_json_line(row)
+    return ask.exit_of("search", value)
+
+
+@click.command()
+@click.argument("thread_id", metavar="ID")
+@click.option("--budget", type=click.IntRange(0), default=DEFAULT_BUDGET, show_default=True, metavar="TOKENS",
+              help="About how much to show; 0 shows all.")
+@click.option("--branches", is_flag=True, help="Show abandoned branches too.")
+@click.option("--subagents", is_flag=True, help="Show what its subagents did.")
+@click.option("--around", metavar="UUID", help="The turns around this record.")
+@click.option("--raw", is_flag=True, help="Verbatim: nothing masked or neutralised.")
+@options.output
+def thread(thread_id: str, as_json: bool, utc: bool, **more: Any) -> int:
+    """Read one thread: a prompt and all the work done for it.
+
+    \b
+      fabled thread 7c41e0
+      fabled thread 7c41e0 --budget 0 --subagents
+    """
+    budget = more.pop("budget")
+    params = {**_given(id=thread_id, **more), "budget": budget}
+    return ask.show("thread", params, form=options.form(as_json), utc=utc)
+
+
+@click.command()
+@click.option("--project", metavar="P", help="Only this project: its path, or its folder's name.")
+@click.option("--since", metavar="TIME", help="Only those written since: an ISO date, or 3h, 2d, 6w ago.")
+@click.option("--until", metavar="TIME", help="The same, for the end.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="At most so many.")
+@click.option("--offset", type=click.IntRange(0), help="Leave out the first ones.")
+@options.as_plain
+@options.output
+def sessions(as_json: bool, as_plain: bool, utc: bool, **filters: Any) -> int:
+    """List sessions, the latest first.
+
+    \b
+      fabled sessions --project indexer --since 6w
+    """
+    return ask.show("sessions", _given(**filters), form=options.form(as_json, as_plain), utc=utc)
+
+
+@click.command()
+@click.option("--since", metavar="TIME", help="Only those written since: an ISO date, or 3h, 2d, 6w ago.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="At most so many.")
+@options.as_plain
+@options.output
+def projects(as_json: bool, as_plain: bool, utc: bool, **filters: Any) -> int:
+    """List projects, the latest first."""
+    return ask.show("projects", _given(**filters), form=options.form(as_json, as_plain), utc=utc)
+
+
+# ── block ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command()
+@click.argument("record", metavar="ID[@SESSION]")
+@click.option("--raw", is_flag=True, help="Exactly its bytes, to stdout.")
+@click.option("--info", is_flag=True, help="Where its copies lie instead of what it says.")
+@click.option("--force", is_flag=True, help="Send control characters to a terminal, too.")
+@options.output
+def block(record: str, raw: bool, info: bool, force: bool, as_json: bool, utc: bool) -> int:
+    """One record, byte for byte.
+
+    \b
+      fabled block 9f02ab                      to read
+      fabled block 9f02ab --raw > record.json  exactly what was written
+      fabled block 9f02ab --info               where its copies lie
+
+    ID is a uuid or a content id (L-…), or the beginning of one. A uuid in several sessions means the original one's.
+    """
+    if as_json or info:
+        return ask.show("block", {"id": record}, form=options.form(as_json), utc=utc)
+    value = ask.fetch("block", {"id": record})
+    data = _read(value)
+    if not sys.stdout.isatty() or (raw and force):
+        edge.put(data if raw else data + b"\n")
+        return 0
+    from fabled.present import visible
+
+    text = data.decode("utf-8", "backslashreplace")
+    edge.put_text(f"{visible(text)}\n")
+    if raw and visible(text) != text:
+        edge.note("Control characters are shown, not sent, to a terminal. The exact bytes: --force, or > FILE.")
+    return 0
+
+
+def _read(value: Mapping[str, Any]) -> bytes:
+    """The record's bytes from the first copy that still is this record, the best one first."""
+    from fabled.store.vault import Vault
+
+    copies = sorted(value.get("copies") or [], key=lambda copy: not copy.get("best"))
+    best = next((copy["sha256"] for copy in copies), None)
+    vault = Vault((), ())
+    unreadable = ""
+    for copy in copies:
+        # Another copy may hold other bytes (a reduced one): it may not stand in for the one asked for.
+        if copy["sha256"] != best:
+            continue
+        try:
+            data = vault.read(copy["path"], copy["offset"], copy["length"])
+        except EOFError:
+            continue
+        except OSError as fault:
+            unreadable = f"{copy['path']}: {fault.strerror or fault}"
+            continue
+        if hashlib.sha256(data).hexdigest().startswith(copy["sha256"]):
+            return data
+    if unreadable:
+        raise Unreadable(f"the record's file cannot be read: {unreadable}", "fabled index, when it is there again")
+    if not copies:
+        raise BadRequest("the answer names no copy of this record", "fabled status")
+    raise StaleIndexError("the record is not where the Map says, and no other copy of it reads", "fabled index")

@@ -1,0 +1,209 @@
+"""`index`, `check` and `spans`: the commands that look after the Map, or at one transcript.
+
+The work is the verbs'; the daemon is asked first where it may do it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fabled.cli import ask, edge, options
+from fabled.cli.progress import Bar
+from fabled.client import connect
+from fabled.errors import AlreadyRunning, BadRequest, NoIndex, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from fabled.config import Config
+    from fabled.indexer import IndexReport
+    from fabled.store.vault import Vault
+
+
+def open_vault(settings: Config) -> Vault:
+    from fabled.store.vault import Vault
+
+    return Vault([settings.places.vault, *settings.vaults], settings.roots)
+
+
+# ── index ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command()
+@click.argument("paths", nargs=-1, type=click.Path())
+@options.as_json
+def index(paths: tuple[str, ...], as_json: bool) -> int:
+    """Bring the Map up to date now.
+
+    \b
+      fabled index                       everything
+      fabled index ~/.claude/projects/x  one folder or transcript
+
+    A running daemon does it; without one it is done here, under the same lock.
+    """
+    from fabled import config, present
+
+    settings = config.load(os.environ)
+    wanted = _inside(paths, settings)
+    try:
+        value: Mapping[str, Any] = ask.fetch_running("index", {"paths": wanted} if wanted else {}, None)
+    except connect.Down:
+        value = _index_here(settings, wanted)
+    if as_json:
+        edge.put_json({key: given for key, given in value.items() if key != "v"})
+    else:
+        edge.put_text(present.text("index", value, edge.style()))
+    if value.get("stopped"):
+        return edge.INTERRUPTED
+    return 1 if value.get("failed") else 0
+
+
+def _inside(paths: Sequence[str], settings: Config) -> list[str]:
+    """The paths as the daemon can find them, too; one that can hold no transcript is a mistake worth a word."""
+    vault = open_vault(settings)
+    wanted = [os.path.abspath(path) for path in paths]
+    for path in wanted:
+        if vault.base_of(os.path.realpath(path)) is None:
+            raise BadRequest(f"{path} lies in none of the transcript folders", "fabled config paths shows them")
+        if os.path.isfile(path) and vault.place(path) is None and not path.endswith(".meta.json"):
+            raise BadRequest(f"{path} is no transcript", "give a .jsonl file, or a folder that holds some")
+    return wanted
+
+
+def _index_here(settings: Config, paths: Sequence[str]) -> dict[str, Any]:
+    from fabled.indexer import Indexer
+    from fabled.store.files import Lock, private_folder
+    from fabled.store.ledger import Ledger
+    from fabled.store.map import Map
+
+    where = settings.places
+    os.umask(0o077)
+    private_folder(where.data)
+    private_folder(where.state)
+    lock = Lock(where.lock)
+    if not lock.acquire():
+        owner = lock.owner()
+        raise AlreadyRunning(
+            f"another fabled{f' (pid {owner})' if owner else ''} is indexing, or a daemon is just starting or stopping",
+            "try again in a moment",
+        )
+    try:
+        map_ = Map(where.map_db)
+        try:
+            ledger = Ledger(where.ledger_db)
+            try:
+                indexer = Indexer(map_, open_vault(settings), ledger)
+                with Bar() as bar, _stop_on_interrupt() as stop:
+                    report = indexer.update(list(paths) or None, progress=bar, stop=stop)
+                indexer.idle()
+            finally:
+                ledger.close()
+        finally:
+            map_.close()
+    finally:
+        lock.release()
+    return report_value(report)
+
+
+def report_value(report: IndexReport) -> dict[str, Any]:
+    value = asdict(report)
+    value["failed"] = [{"path": path, "reason": reason} for path, reason in report.failed]
+    return value
+
+
+@contextmanager
+def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C ends the run between two transactions; a second one ends it where it stands, which is safe as well."""
+    asked = False
+
+    def ask_to_stop(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, ask_to_stop)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# ── check ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command()
+@click.option("--deep", is_flag=True, help="Read every generation and every best pointer again.")
+@options.as_json
+def check(deep: bool, as_json: bool) -> int:
+    """Test every invariant and list what breaks it.
+
+    \b
+      fabled check          the Map against itself and the files' stamps
+      fabled check --deep   and every byte against its checksum
+    """
+    from fabled import check as verb
+    from fabled import config, present
+
+    settings = config.load(os.environ)
+    where = settings.places
+    if not os.path.exists(where.map_db):
+        raise NoIndex("there is no Map to check yet", "fabled index")
+    results = verb.run(where.map_db, open_vault(settings), where.ledger_db, deep=deep)
+    value = {"checks": [asdict(result) for result in results]}
+    if as_json:
+        edge.put_json(value)
+    else:
+        edge.put_text(present.text("check", value, edge.style()))
+    return 0 if all(result.ok for result in results) else 1
+
+
+# ── spans ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@click.option("--all", "everything", is_flag=True, help="List separators (newlines, blanks) too.")
+@options.as_json
+@options.as_plain
+def spans(file: str, everything: bool, as_json: bool, as_plain: bool) -> int:
+    """Account for every byte of one transcript, in file order.
+
+    \b
+      fabled spans SESSION.jsonl          records, records without uuid, unparsed spans, the pending tail
+      fabled spans --json SESSION.jsonl   one JSON object a line
+
+    Needs neither daemon nor Map; packed generations (.zst) are read as what they hold.
+    """
+    from fabled.store.vault import Vault
+
+    form = options.form(as_json, as_plain)
+    rows: list[dict[str, Any]] = []
+    try:
+        for span in Vault((), ()).spans(file):
+            if span.kind == "separator" and not everything:
+                continue
+            row = {"kind": span.kind, "line": span.line, "offset": span.offset, "length": span.length,
+                   "uuid": span.uuid}
+            if form == "json":
+                edge.put_json_line(row)
+            else:
+                rows.append(row)
+    except BrokenPipeError:
+        raise
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"{file} does not exist", "fabled sessions lists what there is") from None
+    except OSError as fault:
+        raise NotFound(f"{file} cannot be read: {fault.strerror or fault}") from None
+    if form != "json":
+        from fabled import present
+
+        edge.put_text(present.text("spans", {"spans": rows}, edge.style(form)))
+    return 0

@@ -1,0 +1,29 @@
+"""Options that several commands share.
+
+What they mean to an answer is left to the commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+as_plain = click.option("--plain", "as_plain", is_flag=True, help="One row a line, columns parted by tabs.")
+utc = click.option("--utc", is_flag=True, help="Exact times in UTC instead of local ones.")
+
+
+def output(command: Command) -> Command:
+    """The options that say how an answer is printed."""
+    return as_json(utc(command))
+
+
+def form(as_json: bool, as_plain: bool = False) -> str:
+    """The form of an answer that was asked for."""
+    if as_json and as_plain:
+        raise click.UsageError("--json and --plain exclude each other.")
+    return "json" if as_json else "plain" if as_plain else "text"

@@ -1,0 +1,73 @@
+"""Says that the daemon is not there, or does not answer, and what to do about it.
+
+Only `status` asks for it, in the same light way: no JSON library, no click. Starting anything is left to the person.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from fabled.client import connect
+
+
+def not_running(form: str) -> int:
+    """The answer of `status` where no daemon listens: exit 3."""
+    seen = _last_seen()
+    if form == "json":
+        _out(f'{{"v":1,"running":false,"error":{{"code":"not_running",'
+             f'"message":"fabled is not running{"; " + seen if seen else ""}","hint":"fabled daemon"}}}}')
+    elif form == "oneline":
+        _out("not running")
+        return 3
+    mark = "○ " if connect.utf8(os.environ) else ""
+    print(f"{mark}fabled is not running", file=sys.stderr)
+    if seen:
+        print(f"  L{seen[1:]}", file=sys.stderr)
+    print("  Start it:  fabled daemon", file=sys.stderr)
+    return 3
+
+
+def not_answering(form: str, why: str) -> int:
+    """A daemon is there (or something else that holds its socket) but gives no answer: exit 1."""
+    if form == "json":
+        said = "".join(c if c >= " " and c not in '"\\' else "?" for c in why)
+        _out(f'{{"v":1,"error":{{"code":"not_answering","message":"the daemon does not answer: {said}",'
+             f'"hint":"see its log, then stop and start it"}}}}')
+    elif form == "oneline":
+        _out("not answering")
+    print(f"fabled: the daemon does not answer: {why}. Next: look at its log ({_log_file()}), then "
+          "stop and start it.", file=sys.stderr)
+    return 1
+
+
+def _last_seen() -> str:
+    """When and why the last daemon ended, from the note it left; after a kill, when it last wrote its log."""
+    folder = connect.state_folder(os.environ)
+    try:
+        with open(os.path.join(folder, "last-stop"), encoding="utf-8") as note:
+            when, _, why = note.readline().strip().partition(" ")
+        return f"last seen {_ago(float(when))}: {why}"
+    except (OSError, ValueError):
+        pass  # no note, or not one of ours: the log is the next witness
+    try:
+        return f"last seen {_ago(os.stat(_log_file()).st_mtime)}"
+    except OSError:
+        return ""
+
+
+def _ago(when: float) -> str:
+    seconds = max(0, int(time.time() - when))
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def _out(line: str) -> None:
+    os.write(1, (line + "\n").encode())
+
+
+def _log_file() -> str:
+    return os.path.join(connect.state_folder(os.environ), "fabled.log")

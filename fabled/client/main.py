@@ -1,0 +1,65 @@
+"""The entry point: answers `status` without importing anything heavy, and hands every other command to `cli`.
+
+Parsing options, and every wording but "not running", is left to `cli` and the daemon.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+DEADLINE_SECONDS = 2.0
+
+# The command lines a shell prompt or a hook runs at every keystroke. With anything else the click commands can do
+# the same, slower.
+_FAST = {("status",): "text", ("status", "--json"): "json", ("status", "--oneline"): "oneline"}
+
+
+def main() -> int:
+    """Run the command line of this process and return its exit status."""
+    try:
+        form = _FAST.get(tuple(sys.argv[1:]))
+        if form is not None:
+            done = status(form)
+            if done is not None:
+                return done
+        from fabled.cli import main as every_command
+
+        return every_command()
+    except KeyboardInterrupt:
+        return 130
+
+
+def status(form: str) -> int | None:
+    """Print the daemon's status; None where the daemon sent an error, which `cli` knows how to word."""
+    from fabled.client import connect
+
+    wishes = connect.wishes(os.environ, form)
+    request = f'{{"jsonrpc":"2.0","id":1,"method":"status","params":{{"as":{wishes}}}}}\n'.encode()
+    try:
+        reply = connect.ask(connect.socket_path(os.environ), request, DEADLINE_SECONDS)
+    except connect.Down:
+        from fabled.client import absent
+
+        return absent.not_running(form)
+    except connect.Silent as trouble:
+        from fabled.client import absent
+
+        return absent.not_answering(form, str(trouble))
+    if reply.refused:
+        return None
+    put(reply.body)
+    return reply.exit
+
+
+def put(data: bytes) -> None:
+    """All of `data` to stdout. A reader that left early (`| head`) is no fault of ours."""
+    try:
+        while data:
+            data = data[os.write(1, data) :]
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

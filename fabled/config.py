@@ -1,0 +1,356 @@
+"""Turns the configuration file, the environment and the platform's folders into one frozen `Config`.
+
+Every problem is reported at once with its file and line; creating folders and reading transcripts is left to others.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import math
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
+import platformdirs
+from msgspec import Meta
+
+from fabled.errors import BadConfig
+
+# The kernel keeps 104 bytes (macOS) or 108 (Linux) for a socket's path, its NUL included. One limit for every
+# system, so that a home carried to another machine gives the same answer.
+SOCKET_PATH_BYTES = 103
+
+# What platformdirs reads from the process's own environment.
+_PLATFORM_NAMES = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where everything lies: fabled's own files, and the client's folder (`claude`)."""
+
+    home: str | None
+    config_file: str
+    data: str
+    state: str
+    runtime: str
+    map_db: str
+    ledger_db: str
+    vault: str
+    socket: str
+    lock: str
+    log_file: str
+    claude: str
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All settings, checked, with `~` expanded."""
+
+    places: Places
+    roots: tuple[str, ...]
+    vaults: tuple[str, ...]
+    quiet_seconds: float
+    max_wait_seconds: float
+    sweep_seconds: float
+    degraded_sweep_seconds: float
+    heartbeat_seconds: float
+    log_level: str
+
+
+# ── the settings ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Watch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[watch]`: how soon a change of a transcript is looked at."""
+
+    quiet_seconds: Annotated[float, Meta(ge=0.01, le=60)] = 0.3
+    max_wait_seconds: Annotated[float, Meta(ge=0.01, le=300)] = 2.0
+    sweep_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 600
+    degraded_sweep_seconds: Annotated[float, Meta(ge=1, le=3_600)] = 30
+    heartbeat_seconds: Annotated[float, Meta(ge=1, le=3_600)] = 60
+
+
+class Log(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[log]`: what the daemon writes down."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The configuration file as a whole. `roots` None: the client's usual folders."""
+
+    roots: list[str] | None = None
+    vaults: list[str] = []
+    watch: Watch = Watch()
+    log: Log = Log()
+
+
+TABLES: dict[str, type[msgspec.Struct]] = {"watch": Watch, "log": Log}
+
+
+def setting_names() -> tuple[str, ...]:
+    """Every setting as `key` or `table.key`, in the order of the example file."""
+    top = [field.name for field in msgspec.structs.fields(Settings) if field.name not in TABLES]
+    below = [f"{table}.{f.name}" for table, kind in TABLES.items() for f in msgspec.structs.fields(kind)]
+    return (*top, *below)
+
+
+# ── places ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def places(env: Mapping[str, str]) -> Places:
+    """The places that hold in `env`, by the rules of the command line's contract."""
+    home = os.path.abspath(env["FABLED_HOME"]) if env.get("FABLED_HOME") else None
+    if home is not None:
+        config, data, state, runtime = home, *(os.path.join(home, name) for name in ("data", "state", "run"))
+    else:
+        config, data, state = _platform_folders(env)
+        runtime = _runtime_folder(env, state)
+    return Places(
+        home=home,
+        config_file=os.path.join(config, "config.toml"),
+        data=data,
+        state=state,
+        runtime=runtime,
+        map_db=os.path.join(data, "map.db"),
+        ledger_db=os.path.join(data, "ledger.db"),
+        vault=os.path.join(data, "vault"),
+        socket=_socket_path(runtime, data),
+        lock=os.path.join(state, "fabled.lock"),
+        log_file=os.path.join(state, "fabled.log"),
+        claude=_claude_folder(env),
+    )
+
+
+def _platform_folders(env: Mapping[str, str]) -> tuple[str, str, str]:
+    """platformdirs looks at the process's environment only: another `env` would be ignored without a word."""
+    other = [name for name in _PLATFORM_NAMES if env.get(name) != os.environ.get(name)]
+    if other:
+        raise ValueError(f"{', '.join(other)} differ from this process's environment; give FABLED_HOME")
+    dirs = platformdirs.PlatformDirs("fabled", appauthor=False)
+    return dirs.user_config_dir, dirs.user_data_dir, dirs.user_state_dir
+
+
+def _runtime_folder(env: Mapping[str, str], state: str) -> str:
+    """Not platformdirs': its choice hangs on modes and owners of parents, which the fast path cannot look up.
+
+    A login shell has XDG_RUNTIME_DIR and a cron job has not, so the usual value is tried before the state folder.
+    """
+    given = env.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(given):
+        return os.path.join(given, "fabled")
+    usual = f"/run/user/{os.getuid()}"
+    if sys.platform != "darwin" and os.path.isdir(usual):
+        return os.path.join(usual, "fabled")
+    return os.path.join(state, "run")
+
+
+def _socket_path(runtime: str, data: str) -> str:
+    path = os.path.join(runtime, "fabled.sock")
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:
+        return path
+    return f"/tmp/fabled-{os.getuid()}/{hashlib.sha256(os.fsencode(data)).hexdigest()[:16]}.sock"
+
+
+def _claude_folder(env: Mapping[str, str]) -> str:
+    given = env.get("CLAUDE_CONFIG_DIR")
+    return os.path.abspath(_expand(given, env)) if given else _expand("~/.claude", env)
+
+
+def _default_roots(env: Mapping[str, str]) -> tuple[str, ...]:
+    usual = os.path.join(_claude_folder(env), "projects")
+    other = _expand("~/.config/claude/projects", env)
+    if env.get("CLAUDE_CONFIG_DIR") or not os.path.isdir(other):
+        return (usual,)
+    return (usual, other)
+
+
+def _expand(path: str, env: Mapping[str, str]) -> str:
+    if path == "~" or path.startswith("~/"):
+        home = env.get("HOME", "")
+        return (home if os.path.isabs(home) else os.path.expanduser("~")).rstrip("/") + path[1:] or "/"
+    return path
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def load(env: Mapping[str, str]) -> Config:
+    """The configuration that holds in `env`; raises BadConfig with every problem found."""
+    where = places(env)
+    source = _Source.read(where.config_file)
+    problems = list(source.problems)
+    values, found = _check(source)
+    problems += found
+    overrides, found = _overrides(env)
+    problems += found
+    values |= overrides
+    problems += _together(values, source)
+    roots, found = _folders("roots", values.get("roots"), env, source)
+    problems += found
+    vaults, found = _folders("vaults", values.get("vaults"), env, source)
+    problems += found
+    if problems:
+        raise BadConfig(tuple(problems))
+    names = [field.name for field in msgspec.structs.fields(Watch)]
+    watch = Watch(**{name: values[f"watch.{name}"] for name in names if f"watch.{name}" in values})
+    return Config(
+        places=where,
+        roots=_default_roots(env) if roots is None else roots,
+        vaults=vaults or (),
+        quiet_seconds=watch.quiet_seconds,
+        max_wait_seconds=watch.max_wait_seconds,
+        sweep_seconds=watch.sweep_seconds,
+        degraded_sweep_seconds=watch.degraded_sweep_seconds,
+        heartbeat_seconds=watch.heartbeat_seconds,
+        log_level=values.get("log.level", Log().level),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The configuration file: its text, what it says, and where a key stands in it."""
+
+    path: str
+    lines: tuple[str, ...] = ()
+    document: Mapping[str, Any] | None = None
+    problems: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, path: str) -> _Source:
+        """A missing file is an empty one; any other trouble is a problem to report."""
+        try:
+            with open(path, "rb") as file:
+                text = file.read().decode()
+        except FileNotFoundError:
+            return cls(path)
+        except OSError as error:
+            return cls(path, problems=(f"{path}: cannot be read: {error.strerror}.",))
+        except UnicodeDecodeError as error:
+            line = error.object[: error.start].count(b"\n") + 1
+            return cls(path, problems=(f"{path}:{line}: not UTF-8 text. Save the file as UTF-8.",))
+        lines = tuple(text.split("\n"))
+        try:
+            return cls(path, lines, tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            at = re.search(r"\(at line (\d+), column \d+\)", str(error))
+            line = int(at[1]) if at else len(lines)
+            said = re.sub(r"\s*\(at .*\)$", "", str(error))
+            return cls(path, problems=(f"{path}:{line}: not valid TOML: {said}.",))
+
+    def at(self, *keys: str) -> str:
+        """`file:line` of a key. The parser itself is asked which line brings it in: shorter prefixes that parse
+        lack it, so no second reading of TOML's grammar is needed (and only a file with a problem pays for this)."""
+        first = 1
+        for number in range(1, len(self.lines) + 1):
+            try:
+                value: Any = tomllib.loads("\n".join(self.lines[:number]))
+            except tomllib.TOMLDecodeError:
+                continue
+            for key in keys:
+                value = value.get(key) if isinstance(value, dict) else None
+            if value is not None:
+                return f"{self.path}:{first}"
+            first = number + 1
+        return self.path
+
+
+def _check(source: _Source) -> tuple[dict[str, Any], list[str]]:
+    """The file's settings by dotted name, each converted on its own so that one fault does not hide the next."""
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for key, value in (source.document or {}).items():
+        if key not in TABLES:
+            problems += _take(values, Settings, key, key, value, source.at(key))
+        elif not isinstance(value, dict):
+            problems.append(f"{source.at(key)}: {key} is a table. Write [{key}] and its settings below it.")
+        else:
+            for name, inner in value.items():
+                problems += _take(values, TABLES[key], name, f"{key}.{name}", inner, source.at(key, name))
+    return values, problems
+
+
+def _take(
+    values: dict[str, Any],
+    kind: type[msgspec.Struct],
+    name: str,
+    dotted: str,
+    value: object,
+    at: str,
+    *,
+    strict: bool = True,
+) -> Iterator[str]:
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    if name not in fields:
+        yield f"{at}: no setting {dotted}.{_suggestion(dotted)}"
+        return
+    try:
+        taken = msgspec.convert(value, fields[name], strict=strict)
+    except msgspec.ValidationError as error:
+        choices = get_args(fields[name]) if get_origin(fields[name]) is Literal else ()
+        said = f"Expected one of {', '.join(choices)}" if choices else str(error).replace("`", "")
+        yield f"{at}: {dotted}: {said[:1].lower()}{said[1:]}."
+        return
+    if isinstance(taken, float) and not math.isfinite(taken):
+        yield f"{at}: {dotted}: expected a finite number."
+        return
+    values[dotted] = taken
+
+
+def _suggestion(dotted: str) -> str:
+    """A misspelt name, or the right name in the wrong table."""
+    known = setting_names()
+    bare = {name.rpartition(".")[2]: name for name in known}
+    close = difflib.get_close_matches(dotted, [*known, *TABLES], 1, 0.75)
+    if not close:
+        close = [bare[key] for key in difflib.get_close_matches(dotted.rpartition(".")[2], list(bare), 1, 0.8)]
+    return f" Did you mean {close[0]}?" if close else " fabled.toml.example lists them all."
+
+
+def _overrides(env: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """FABLED_<TABLE>_<KEY>, and FABLED_ROOTS and FABLED_VAULTS as lists joined by the path separator."""
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for variable in sorted(env):
+        words = variable.removeprefix("FABLED_").lower()
+        if words == variable.lower():
+            continue
+        table, _, key = words.partition("_")
+        if words in ("roots", "vaults"):
+            values[words] = [part for part in env[variable].split(os.pathsep) if part]
+        elif table in TABLES and key:
+            problems += _take(values, TABLES[table], key, f"{table}.{key}", env[variable], variable, strict=False)
+    return values, problems
+
+
+def _together(values: Mapping[str, Any], source: _Source) -> Iterator[str]:
+    """Settings that are sound alone but not with each other."""
+    quiet = values.get("watch.quiet_seconds", Watch().quiet_seconds)
+    longest = values.get("watch.max_wait_seconds", Watch().max_wait_seconds)
+    if quiet > longest:
+        key = "max_wait_seconds" if "watch.max_wait_seconds" in values else "quiet_seconds"
+        yield (
+            f"{source.at('watch', key)}: watch.max_wait_seconds ({longest:g}) is shorter than "
+            f"watch.quiet_seconds ({quiet:g}). A change waits for quiet, but never longer than the maximum."
+        )
+
+
+def _folders(
+    name: str, given: Sequence[str] | None, env: Mapping[str, str], source: _Source
+) -> tuple[tuple[str, ...] | None, list[str]]:
+    """Folders as absolute paths, each once. A relative one would mean another place for daemon and client."""
+    if given is None:
+        return None, []
+    folders = [_expand(folder, env) for folder in given]
+    wrong = [folder for folder in folders if not os.path.isabs(folder)]
+    at = f"FABLED_{name.upper()}" if env.get(f"FABLED_{name.upper()}") else source.at(name)
+    problems = [f"{at}: {name}: {folder!r} is not absolute. Begin it with / or ~/." for folder in wrong]
+    if not folders and name == "roots":
+        problems.append(f"{at}: roots is empty. Leave it out to use the client's usual folders.")
+    return tuple(dict.fromkeys(os.path.normpath(folder) for folder in folders)), problems

@@ -1,0 +1,373 @@
+"""Answers the methods of the protocol: at once from what is known, from a reading connection, or through the inbox.
+
+Carrying requests and replies is left to the server, finding to `answers`, wording to `present`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import structlog
+
+import fabled
+from fabled import answers, present
+from fabled.config import Config
+from fabled.daemon import protocol
+from fabled.daemon.inbox import Inbox, Job
+from fabled.daemon.observer import WatchState
+from fabled.daemon.protocol import METHODS, PROTOCOL, As, Request
+from fabled.daemon.schedule import JobState
+from fabled.daemon.writer import REPAIR, Health, storage_trouble
+from fabled.errors import FabledError, StaleIndexError, StorageFault
+from fabled.store.queries import Queries
+from fabled.store.vault import Vault
+
+log = structlog.get_logger()
+
+BIG_WAL_BYTES = 64 << 20
+REPAIR_SECONDS = 60.0
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the desk finds what it tells; each may be called from any OS thread."""
+
+    config: Callable[[], Config]
+    health: Callable[[], Health]
+    watch: Callable[[], WatchState]
+    jobs: Callable[[], tuple[JobState, ...]]
+    reload: Callable[[], None]
+    notes: Callable[[], tuple[Warning_, ...]]
+    """what else is worth a warning"""
+
+
+@dataclass(frozen=True, slots=True)
+class Warning_:
+    """Something a person should know, and what to do about it."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+class Desk:
+    """Owner of the reading connections: one for each OS thread that asks, made when it first does."""
+
+    def __init__(self, inbox: Inbox, sources: Sources) -> None:
+        self._inbox = inbox
+        self._sources = sources
+        self._started = time.monotonic()
+        self._mine = threading.local()
+        # Only used on the server's quick lane, which is one OS thread.
+        self._counts: _Counts | None = None
+
+    def answer(self, request: Request) -> bytes | Future[bytes]:
+        """The reply to a request; raises FabledError."""
+        name = request.method.name
+        if name == "index":
+            return self._index(request)
+        return self._reply(request, self._value(name, request.params))
+
+    def leave(self) -> None:
+        """This OS thread asks no more."""
+        reader: _Reader | None = getattr(self._mine, "reader", None)
+        if reader is not None:
+            reader.queries.close()
+            self._mine.reader = None
+
+    # ── replies ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _reply(self, request: Request, value: Mapping[str, Any]) -> bytes:
+        if request.as_ is None:
+            return protocol.result(request.id, value)
+        name = request.method.name
+        body = self._printed(name, value, request.as_)
+        return protocol.printed(request.id, 1 if name == "search" and not value.get("results") else 0, body)
+
+    def _printed(self, name: str, value: Mapping[str, Any], wishes: As) -> bytes:
+        if wishes.form == "json" or name not in _SHOWN:
+            return protocol.dumps({"v": 1, **value}) + b"\n"
+        style = present.Style(
+            color=wishes.color,
+            width=wishes.width,
+            utf8=wishes.utf8,
+            now=time.time(),
+            utc=wishes.utc,
+            form=wishes.form,
+            home=os.path.expanduser("~"),
+        )
+        return present.text(name, value, style).encode("utf-8", "backslashreplace")
+
+    def _index(self, request: Request) -> Future[bytes]:
+        """Asks for an update and gives the promise of its reply."""
+        done: Future[Any] = Future()
+        reply: Future[bytes] = Future()
+
+        def pass_on(done: Future[Any]) -> None:
+            fault = done.exception()
+            if fault is not None:
+                reply.set_exception(fault)
+                return
+            try:
+                reply.set_result(self._reply(request, done.result()))
+            except Exception as own:
+                reply.set_exception(own)
+
+        done.add_done_callback(pass_on)
+        paths = tuple(request.params.get("paths", ()))
+        self._inbox.ask(Job("index", paths), "asked for", done)
+        return reply
+
+    # ── values ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _value(self, name: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        match name:
+            case "ping":
+                return {}
+            case "hello":
+                return self._hello(params)
+            case "status":
+                return self.status()
+            case "reload":
+                self._sources.reload()
+                return {"reloaded": True}
+        return self._read(name, params)
+
+    def _hello(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        spoken = params.get("protocol", PROTOCOL)
+        if spoken > PROTOCOL:
+            fault = FabledError(
+                f"the client needs protocol {spoken}; this daemon ({fabled.__version__}) speaks {PROTOCOL}",
+                "restart the daemon so that it runs the newer version",
+            )
+            fault.code = "protocol"
+            raise fault
+        return {
+            "protocol": PROTOCOL,
+            "version": fabled.__version__,
+            "pid": os.getpid(),
+            "methods": sorted(METHODS),
+        }
+
+    def _read(self, name: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A value from the Map. Damage met on the way is mended, and the question asked once more."""
+        try:
+            return answers.answer(self._reader(), name, dict(params))
+        except StaleIndexError:
+            # Somebody looks at it now: find out at once what became of the file.
+            for path in self._reader().stale_paths():
+                self._inbox.add(path, urgent=True)
+            raise
+        except Exception as fault:
+            self.leave()
+            if storage_trouble(fault) != "damaged":
+                raise
+        log.warning("read.damaged", method=name)
+        mended: Future[Any] = Future()
+        self._inbox.ask(REPAIR, "a query met damage", mended)
+        try:
+            mended.result(REPAIR_SECONDS)
+        except TimeoutError:
+            raise StorageFault("the full text is damaged and being rebuilt", "try again in a while") from None
+        return answers.answer(self._reader(), name, dict(params))
+
+    def _reader(self) -> _Reader:
+        config = self._sources.config()
+        reader: _Reader | None = getattr(self._mine, "reader", None)
+        if reader is not None and reader.config is not config:
+            self.leave()
+            reader = None
+        if reader is None:
+            places = config.places
+            queries = Queries(places.map_db)
+            reader = _Reader(queries, Vault([places.vault, *config.vaults], config.roots), config)
+            self._mine.reader = reader
+        return reader
+
+    # ── status ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def status(self) -> dict[str, Any]:
+        """All that CONTRACT lists for `status`, cheap enough to be asked for all the time."""
+        config, health, watch = self._sources.config(), self._sources.health(), self._sources.watch()
+        jobs = self._sources.jobs()
+        counts = self._count(health)
+        wal = _size(config.places.map_db + "-wal")
+        uptime = time.monotonic() - self._started
+        vanished = [loss for loss in health.losses if loss.kind == "vanished"]
+        value: dict[str, Any] = {
+            "running": True,
+            "pid": os.getpid(),
+            "version": fabled.__version__,
+            "protocol": PROTOCOL,
+            "uptime_s": round(uptime, 1),
+            "rss_bytes": rss_bytes(),
+            "cpu_percent": round(100 * time.process_time() / max(uptime, 1.0), 2),
+            "sessions": 0,
+            "threads": 0,
+            "records": 0,
+            "no_uuid": 0,
+            "unparsed": 0,
+            "pending_bytes": 0,
+            **counts,
+            "queue": len(self._inbox) + health.in_hand,
+            "phase": health.phase,
+            "progress": asdict(health.progress) if health.progress is not None else None,
+            "last_change": health.last_change,
+            "scans": health.scans,
+            "rescans": health.rescans,
+            "failed": [{"path": path, "reason": reason} for path, reason in health.failed],
+            "vanished": sum(loss.nowhere for loss in vanished),
+            "vanished_sessions": len({loss.session_id for loss in vanished}),
+            "losses": [asdict(loss) for loss in health.losses],
+            "overflow": watch.overflow,
+            "watcher_restarts": watch.restarts,
+            "watcher": {
+                "mode": watch.mode,
+                "reason": watch.reason,
+                "roots": [asdict(root) for root in watch.roots],
+            },
+            "missed_runs": sum(job.missed for job in jobs),
+            "jobs": [asdict(job) for job in jobs],
+            "wal_bytes": wal,
+            "fts_rebuilds": health.fts_rebuilds,
+            "vault": {"generations": 0, "bytes": 0, "logical_bytes": 0, **(counts.get("vault") or {})},
+            "prune": {},
+        }
+        warnings = [*_warnings(value, config, health, watch), *self._sources.notes()]
+        value["warnings"] = [asdict(warning) for warning in warnings]
+        return value
+
+    def counts(self) -> Mapping[str, Any]:
+        """What the Map counts now; for an OS thread that asks once."""
+        try:
+            return answers.answer(self._reader(), "status_counts", {})
+        except FabledError:
+            return {}
+        finally:
+            self.leave()
+
+    def _count(self, health: Health) -> Mapping[str, Any]:
+        """What the Map counts, as of its last change; while a long pass runs, as of some seconds ago.
+
+        Counting a large Map takes its time too: it is never more than a small part of what goes on here.
+        """
+        now = time.monotonic()
+        known = self._counts
+        if known is not None:
+            age = now - known.at
+            changed = known.changes != health.changes or (health.phase == "working" and age > 2)
+            if not changed or age < 20 * known.seconds:
+                return known.values
+        try:
+            values = answers.answer(self._reader(), "status_counts", {})
+        except Exception as fault:
+            self.leave()
+            if storage_trouble(fault) == "damaged":
+                self._inbox.ask(REPAIR, "a query met damage")
+            elif not isinstance(fault, FabledError):
+                log.exception("counts.failed")
+            return known.values if known is not None else {}
+        self._counts = _Counts(values, health.changes, time.monotonic(), time.monotonic() - now)
+        return values
+
+
+# Methods whose answers have a text form.
+_SHOWN = frozenset(("status", "index", "search", "thread", "block", "sessions", "projects", "spans"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    values: Mapping[str, Any]
+    changes: int
+    at: float
+    seconds: float
+
+
+class _Reader(answers.Reader):
+    """A reading connection with the configuration it was opened for."""
+
+    def __init__(self, queries: Queries, vault: Vault, config: Config) -> None:
+        super().__init__(queries, vault)
+        self.config = config
+
+
+def _warnings(value: Mapping[str, Any], config: Config, health: Health, watch: WatchState) -> list[Warning_]:
+    found: list[Warning_] = []
+
+    def warn(code: str, message: str, hint: str = "") -> None:
+        found.append(Warning_(code, message, hint))
+
+    storage = health.storage
+    if storage is not None:
+        seconds = int(time.time() - storage.since)
+        if storage.kind == "locked":
+            warn("locked", f"another process has locked the Map for {seconds} s; changes wait", storage.message)
+        elif storage.kind == "full":
+            warn("disk_full", f"the disk is full; changes have waited for {seconds} s", f"free space on {config.places.data}")
+        else:
+            warn("storage", f"the Map cannot be written; changes have waited for {seconds} s", storage.message)
+    if watch.mode != "events":
+        every = f"{config.degraded_sweep_seconds:g} s"
+        warn("watcher", f"no file events: looking for changes every {every} instead, because {watch.reason}", watch.hint)
+    for root in watch.waiting:
+        warn("root_missing", f"waiting for {root}: it does not exist", f"if it lies elsewhere, set roots in {config.places.config_file}")
+    for note in health.notes:
+        warn("root_empty", note, "see that its disk is there")
+    if value["wal_bytes"] > BIG_WAL_BYTES:
+        warn(
+            "wal",
+            f"the Map's log of changes holds {value['wal_bytes'] >> 20} MB: a program keeps reading the Map",
+            f"end what has {config.places.map_db} open",
+        )
+    vanished = tuple(dict.fromkeys(loss.session_id for loss in health.losses if loss.kind == "vanished"))
+    if vanished:
+        warn("vanished", f"vanished sessions without a copy: {len(vanished)} ({_some(vanished)})", "restore them from a backup")
+    for loss in [loss for loss in health.losses if loss.kind == "shrunk"][:SHOWN]:
+        warn("shrunk", f"{loss.path} was cut by another program; {loss.nowhere} records are held nowhere else", "")
+    near = value.get("near_cleanup") or ()
+    if near:
+        ids = [str(one.get("session_id") if isinstance(one, Mapping) else one) for one in near]
+        warn(
+            "cleanup",
+            f"{len(ids)} sessions exist only as live transcripts and are about to be deleted by the client ({_some(ids)})",
+            "raise cleanupPeriodDays in the client's settings.json, or copy them",
+        )
+    if value.get("unparsed"):
+        first = next(iter(value.get("unparsed_spans") or ()), None)
+        where = f"; the first: {first['path']}, line {first['line']}" if isinstance(first, Mapping) else ""
+        warn("unparsed", f"{value['unparsed']} places in transcripts are no records{where}", "fabled spans FILE")
+    if health.failed:
+        path, reason = health.failed[0]
+        more = f" and {len(health.failed) - 1} more" if len(health.failed) > 1 else ""
+        warn("unreadable", f"not read: {path} ({reason}){more}", "tried again when they change")
+    return found
+
+
+def _some(ids: tuple[str, ...] | list[str]) -> str:
+    return ", ".join(ids[:SHOWN]) + (", …" if len(ids) > SHOWN else "")
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def rss_bytes() -> int:
+    """Memory of this process that is in use now (at its peak, where the system does not say)."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024

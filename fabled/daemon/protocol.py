@@ -1,0 +1,293 @@
+"""The messages on the socket: JSON-RPC 2.0, one line each, and the one table of methods that all sides go by.
+
+Carrying bytes is left to the server, answering to `desk`, wording to `present`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+from fabled.errors import BadRequest, FabledError
+
+PROTOCOL = 1
+LINE_BYTES = 1 << 20
+
+Kind = Literal["string", "integer", "number", "boolean", "strings"]
+Lane = Literal["quick", "read", "stream"]
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One parameter of a method."""
+
+    name: str
+    kind: Kind
+    about: str
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One thing to ask for.
+
+    `quick` is answered beside whatever else goes on, `read` by a bounded number of readers, `stream` by messages
+    until either side ends it.
+    """
+
+    name: str
+    about: str
+    params: tuple[Param, ...] = ()
+    lane: Lane = "read"
+
+
+@dataclass(frozen=True, slots=True)
+class As:
+    """How an answer is to be printed. `form`: text, json, or a shorter form that the method knows."""
+
+    form: str
+    color: bool = False
+    width: int = 80
+    utf8: bool = True
+    utc: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request. Without an id it is a notification: done, but not answered."""
+
+    method: Method
+    params: Mapping[str, Any] = field(default_factory=dict)
+    id: str | int | None = None
+    as_: As | None = None
+
+
+class Malformed(BadRequest):
+    """A line that is no request; `number` is JSON-RPC's code, `id` what could be made out of the request's."""
+
+    def __init__(self, number: int, message: str, hint: str = "", id: str | int | None = None) -> None:
+        super().__init__(message, hint)
+        self.number = number
+        self.id = id
+
+
+# ── methods ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _filters() -> tuple[Param, ...]:
+    return (
+        Param("project", "string", "only sessions of this project: folder name or path"),
+        Param("since", "string", "not before: ISO date or time, or an age such as 90m, 3h, 2d, 6w"),
+        Param("until", "string", "not after: as `since`"),
+        Param("limit", "integer", "at most so many"),
+        Param("offset", "integer", "skip so many"),
+    )
+
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method(
+            "hello",
+            "Who is there: protocol and version of the daemon, its pid, and the methods it has.",
+            (
+                Param("protocol", "integer", "the newest protocol the client speaks"),
+                Param("version", "string", "the client's version, for the log"),
+            ),
+            lane="quick",
+        ),
+        Method("ping", "Nothing; the answer shows that the daemon lives.", lane="quick"),
+        Method("status", "Health, counts, watcher, jobs and warnings.", lane="quick"),
+        Method(
+            "search",
+            "Threads that answer a query, best first.",
+            (
+                Param("query", "string", "words, phrases and filters of the query language", required=True),
+                *_filters(),
+                Param("all", "boolean", "every project, not only the one `cwd` lies in"),
+                Param("cwd", "string", "the caller's working folder: where its project is known, the scope"),
+                Param("session", "string", "only this session"),
+                Param("role", "string", "only records of this role"),
+                Param("tool", "string", "only records of this tool"),
+                Param("file", "string", "only records that name a file this pattern matches"),
+                Param("kind", "string", "prompt, reply, thinking, tool, queued or summary"),
+                Param("term", "string", "only threads with this term"),
+                Param("sort", "string", "rank or time"),
+                Param("exact", "boolean", "the literal spelling only"),
+                Param("regex", "boolean", "the query is a regular expression"),
+                Param("subagents", "boolean", "show subagents apart, or leave them out; unset: fold them in"),
+            ),
+        ),
+        Method(
+            "thread",
+            "The turns of one thread within a budget.",
+            (
+                Param("id", "string", "as search prints it, or a prefix of it", required=True),
+                Param("budget", "integer", "tokens; 0 is all"),
+                Param("branches", "boolean", "abandoned branches too"),
+                Param("subagents", "boolean", "the turns of subagents too"),
+                Param("around", "string", "uuid of the record to be sure to show"),
+                Param("raw", "boolean", "verbatim, without masking credentials"),
+            ),
+        ),
+        Method(
+            "block",
+            "One record and where its copies lie, or exactly its bytes.",
+            (
+                Param("id", "string", "uuid or content id, `@SESSION` behind it if need be", required=True),
+                Param("raw", "boolean", "the bytes themselves, nothing around them"),
+                Param("info", "boolean", "every distinct copy with its content id"),
+            ),
+        ),
+        Method("sessions", "The sessions, latest first.", _filters()),
+        Method("projects", "The projects, latest first.", _filters()),
+        Method(
+            "spans",
+            "Every byte of one transcript accounted for.",
+            (
+                Param("path", "string", "absolute path of the transcript", required=True),
+                Param("all", "boolean", "separators too"),
+            ),
+        ),
+        Method(
+            "index",
+            "Bring the Map up to date now; answered when that is done.",
+            (Param("paths", "strings", "only these files and folders; absent: everything"),),
+            lane="quick",
+        ),
+        Method(
+            "subscribe",
+            "What happens from now on: `event` messages, until the connection ends.",
+            (Param("events", "strings", "only these: change, index, watcher, storage; absent: all"),),
+            lane="stream",
+        ),
+        Method("reload", "Read the configuration file again; a faulty one changes nothing.", lane="quick"),
+    )
+}
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "strings": (list,),
+}
+_FORMS = ("text", "json", "oneline", "raw")
+
+
+# ── in ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def parse(line: bytes, version: str) -> Request:
+    """The request a line holds; raises Malformed. `version` is the daemon's, for the words of a mismatch."""
+    try:
+        message = orjson.loads(line)
+    except orjson.JSONDecodeError as fault:
+        raise Malformed(-32700, f"the line is not JSON: {fault}", "send one JSON-RPC 2.0 object a line") from None
+    if not isinstance(message, dict):
+        raise Malformed(-32600, "a request is one JSON object", "send requests one by one, not as an array")
+    id = message.get("id")
+    if isinstance(id, bool) or not isinstance(id, str | int | None):
+        raise Malformed(-32600, "id must be a string or an integer")
+    name, params = message.get("method"), message.get("params", {})
+    if message.get("jsonrpc") != "2.0" or not isinstance(name, str):
+        raise Malformed(-32600, 'a request has "jsonrpc":"2.0" and a "method"', id=id)
+    method = METHODS.get(name)
+    if method is None:
+        raise Malformed(-32601, f"this daemon ({version}, protocol {PROTOCOL}) knows no method {name[:80]!r}",
+                        "if the client is newer, restart the daemon; `hello` lists the methods", id)
+    if params is None:
+        params = {}
+    if not isinstance(params, dict):
+        raise Malformed(-32602, f"the parameters of {name} are named: send an object", id=id)
+    try:
+        wishes = _wishes(params.pop("as", None))
+        return Request(method, _checked(method, params, version), id, wishes)
+    except BadRequest as fault:
+        raise Malformed(-32602, fault.message, fault.hint, id) from None
+
+
+def _checked(method: Method, params: Mapping[str, Any], version: str) -> dict[str, Any]:
+    known = {param.name: param for param in method.params}
+    checked = {}
+    for name, value in params.items():
+        param = known.get(name)
+        if param is None:
+            raise BadRequest(
+                f"this daemon ({version}, protocol {PROTOCOL}) knows no parameter {name[:80]!r} of {method.name}",
+                "if the client is newer, restart the daemon",
+            )
+        if value is None:
+            continue  # as good as absent
+        right = isinstance(value, _KINDS[param.kind]) and (param.kind == "boolean" or not isinstance(value, bool))
+        if not right or (param.kind == "strings" and not all(isinstance(item, str) for item in value)):
+            raise BadRequest(f"{method.name}: {name} must be {_a(param.kind)}")
+        checked[name] = value
+    for param in method.params:
+        if param.required and param.name not in checked:
+            raise BadRequest(f"{method.name}: {param.name} is missing")
+    return checked
+
+
+def _a(kind: str) -> str:
+    return {"strings": "a list of strings", "integer": "an integer"}.get(kind, f"a {kind}")
+
+
+def _wishes(given: object) -> As | None:
+    if given is None:
+        return None
+    if not isinstance(given, dict) or given.get("form") not in _FORMS:
+        raise BadRequest(f'"as" must be an object whose form is one of {", ".join(_FORMS)}')
+    width = given.get("width", 80)
+    if isinstance(width, bool) or not isinstance(width, int):
+        raise BadRequest('"as": width must be an integer')
+    return As(
+        form=given["form"],
+        color=given.get("color") is True,
+        width=max(20, min(width, 1000)),
+        utf8=given.get("utf8") is not False,
+        utc=given.get("utc") is True,
+    )
+
+
+# ── out ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def result(id: str | int | None, value: object) -> bytes:
+    """The answer to a request, as a line."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (dumps(id), dumps(value))
+
+
+def printed(id: str | int | None, exit: int, body: bytes) -> bytes:
+    """An answer that the client only has to print: the length in the line, then the bytes."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":{"exit":%d,"bytes":%d}}\n%b' % (dumps(id), exit, len(body), body)
+
+
+def error(id: str | int | None, fault: FabledError) -> bytes:
+    """The refusal of a request, as a line."""
+    # JSON-RPC keeps -32000 to -32099 for the answering side; the name beside it is what clients go by.
+    number = fault.number if isinstance(fault, Malformed) else -32000 - fault.exit
+    data: dict[str, object] = {"code": fault.code, "hint": fault.hint, "exit": fault.exit}
+    for more in ("candidates", "problems"):
+        if hasattr(fault, more):
+            data[more] = getattr(fault, more)
+    value = {"code": number, "message": fault.message, "data": data}
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (dumps(id), dumps(value))
+
+
+def event(name: str, value: Mapping[str, object]) -> bytes:
+    """A message to subscribers, as a line."""
+    params = {"event": name, **value}
+    return b'{"jsonrpc":"2.0","method":"event","params":%b}\n' % dumps(params)
+
+
+def dumps(value: object) -> bytes:
+    """JSON on one line. Names of files may hold bytes that are no UTF-8; orjson refuses their surrogates."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return json.dumps(value, separators=(",", ":"), default=list).encode()

@@ -1,0 +1,443 @@
+"""The one writer: takes what is due from the inbox, has it done, and says how it went.
+
+What is done is the indexer's business; when it is due, the inbox's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import structlog
+
+from fabled.daemon.inbox import Asked, Batch, Inbox, Job
+from fabled.errors import FabledError, NotRunning, StorageFault
+from fabled.indexer import Indexer, IndexReport, Progress
+from fabled.store.ledger import Loss
+
+log = structlog.get_logger()
+
+START = Job("start")
+SWEEP = Job("sweep")
+IDLE = Job("idle")
+REPAIR = Job("repair")
+
+# A pass over everything stands back for waiting paths, but not before it has done this much itself.
+YIELD_SECONDS = 5.0
+
+# A WAL of this size is given back as soon as nothing waits; a smaller one at the next idle job.
+BIG_WAL_BYTES = 16 << 20
+
+RETRY_SECONDS = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
+TELL_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class StorageWait:
+    """Work that cannot be stored now: another process holds the lock, or the disk is full. It is tried again."""
+
+    kind: Literal["locked", "full", "failing"]
+    message: str
+    since: float
+    """seconds since the epoch"""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How the writer is. Replaced as a whole, so that others may read it at any time."""
+
+    phase: Literal["starting", "idle", "working", "waiting", "stopped", "failed"] = "starting"
+    first_pass_done: bool = False
+    in_hand: int = 0
+    """paths and jobs taken out of the inbox and not done yet"""
+    progress: Progress | None = None
+    report: IndexReport | None = None
+    changes: int = 0
+    """reports that changed the Map"""
+    last_change: float | None = None
+    scans: int = 0
+    rescans: int = 0
+    fts_rebuilds: int = 0
+    failed: tuple[tuple[str, str], ...] = ()
+    missing: tuple[str, ...] = ()
+    """roots that were not there at the last pass over everything"""
+    notes: tuple[str, ...] = ()
+    losses: tuple[Loss, ...] = ()
+    storage: StorageWait | None = None
+
+
+class _Stopping(Exception):
+    """The daemon ends; what is in hand is left to the next start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tells:
+    """Whom the writer tells, on its own OS thread."""
+
+    event: Callable[[str, dict[str, object]], None] = lambda name, value: None
+    """something subscribers may want to know"""
+    progress: Callable[[Progress], None] = lambda progress: None
+    """how far the first pass is"""
+    ready: Callable[[Health], None] = lambda health: None
+    """the first pass is done"""
+    failed: Callable[[], None] = lambda: None
+    """the index itself fails; the process is to end, to be started again"""
+
+
+class Writer:
+    """Owner of the writing connection from `start` to the end of its OS thread, and of its `health`."""
+
+    def __init__(self, inbox: Inbox, indexer: Indexer, stopping: threading.Event, tells: Tells | None = None) -> None:
+        self._inbox = inbox
+        self._indexer = indexer
+        self._stopping = stopping
+        self._tells = tells or Tells()
+        self._health = Health()
+        self._next: Callable[[], Indexer] | None = None
+        self._failed: dict[str, str] = {}
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+
+    @property
+    def health(self) -> Health:
+        return self._health
+
+    @property
+    def indexer(self) -> Indexer:
+        return self._indexer
+
+    def start(self) -> None:
+        """Begin with a pass over everything."""
+        self._inbox.ask(START)
+        self._thread.start()
+
+    def join(self, seconds: float | None = None) -> bool:
+        """Wait for the end; False if it did not come in time. The inbox must have been closed."""
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def use(self, make: Callable[[], Indexer]) -> None:
+        """From the next work on, index with other roots (a reload); everything is looked at with them.
+
+        The indexer is made on the writer's OS thread, since it reads the Map by the writer's connection.
+        """
+        self._next = make
+        self._inbox.ask(SWEEP, "the configuration changed")
+
+    # ── on the writer's OS thread ───────────────────────────────────────────────────────────────────────────
+
+    def _run(self) -> None:
+        phase: Literal["stopped", "failed"] = "stopped"
+        try:
+            self._note_losses()
+            while (batch := self._inbox.take()) is not None:
+                self._batch(batch)
+        except _Stopping:
+            pass
+        except Exception:
+            log.exception("writer.failed")
+            phase = "failed"
+        self._set(phase=phase, progress=None)
+        self._inbox.close()
+        if phase == "failed":
+            self._tells.failed()
+
+    def _set(self, **changes: Any) -> None:
+        self._health = replace(self._health, **changes)
+
+    def _batch(self, batch: Batch) -> None:
+        make, self._next = self._next, None
+        if make is not None:
+            self._indexer = make()
+        self._set(phase="working", in_hand=len(batch.paths) + len(batch.jobs) + batch.overfull)
+        try:
+            self._do(batch)
+        except BaseException as fault:
+            told = fault if isinstance(fault, FabledError) else NotRunning("the daemon is stopping", "")
+            self._answer(batch.jobs, fault=told)
+            raise
+        self._set(phase="idle", in_hand=0)
+
+    def _do(self, batch: Batch) -> None:
+        jobs = {asked.job.name: asked for asked in batch.jobs if asked.job.name != "index"}
+        index = [asked for asked in batch.jobs if asked.job.name == "index"]
+        if "repair" in jobs or "start" in jobs:
+            # Damage is looked for before the first pass, which would only meet it in the middle of its work.
+            self._repair(jobs.get("repair"))
+        whole = [asked for asked in batch.jobs if asked.job in (START, SWEEP) or asked.job == Job("index")]
+        if whole or batch.overfull:
+            reasons = tuple(dict.fromkeys(reason for asked in whole for reason in asked.reasons))
+            self._pass("start" in jobs, reasons or (("too many paths waited",) if batch.overfull else ()), index)
+        else:
+            paths = dict.fromkeys((*batch.paths, *(path for asked in index for path in asked.job.paths)))
+            if paths:
+                report = self._update(tuple(paths), index)
+                if report is not None:
+                    self._take_in(report, tuple(paths))
+                    self._answer(index, report=report)
+        if "idle" in jobs or (not len(self._inbox) and self._wal_bytes() > BIG_WAL_BYTES):
+            self._idle()
+
+    def _pass(self, first: bool, reasons: tuple[str, ...], index: list[Asked]) -> None:
+        """A pass over everything, in pieces if paths wait: a first index of hours must not hold up today's work."""
+        pieces: list[IndexReport] = []
+        while True:
+            report = self._update(None, index)
+            if report is None:
+                break
+            pieces.append(report)
+            if not report.stopped:
+                break
+            if self._stopping.is_set():
+                raise _Stopping
+            between = self._inbox.ready()
+            if between is not None:
+                self._set(in_hand=len(between.paths) + 1)
+                self._between(between)
+        if not first:
+            self._set(rescans=self._health.rescans + 1)
+        if report is not None:
+            report = _together(pieces)
+            self._take_in(report, None, reasons)
+            self._answer(index, report=report)
+        if first:
+            self._set(first_pass_done=True, progress=None)
+            self._tells.ready(self._health)
+
+    def _between(self, batch: Batch) -> None:
+        """Paths that came during a long pass. Its jobs wait for its end, which most of them ask for anyway."""
+        if batch.paths:
+            report = self._update(batch.paths, ())
+            if report is not None:
+                self._take_in(report, batch.paths)
+        for asked in batch.jobs:
+            for reason in asked.reasons or ("",):
+                self._inbox.ask(asked.job, reason)
+            for reply in asked.replies:
+                self._inbox.ask(asked.job, reply=reply)
+
+    def _update(self, paths: tuple[str, ...] | None, waiting: Iterable[Asked]) -> IndexReport | None:
+        """One update, tried until it is stored; whoever waits for it is told at once where that takes longer.
+
+        None after a fault of ours, which is no reason to end: what was stored before it stays, and other files
+        are looked at as ever. A Map that fails in a way nobody foresaw is one.
+        """
+        tries = 0
+        since = told = time.time()
+        while True:
+            begun = time.monotonic()
+
+            def stop(begun: float = begun) -> bool:
+                if self._stopping.is_set():
+                    return True
+                if paths is not None or time.monotonic() - begun < YIELD_SECONDS:
+                    return False
+                due = self._inbox.due()
+                return due is not None and due <= 0
+
+            try:
+                report = self._indexer.update(paths, progress=self._progress, stop=stop)
+                break
+            except Exception as fault:
+                kind = storage_trouble(fault)
+                if kind is None:
+                    if of_sqlite(fault):
+                        raise
+                    self._mark_failed(paths, fault)
+                    self._answer(waiting, fault=FabledError(f"the update failed: {_named(fault)}", "fabled logs"))
+                    return None
+                if self._stopping.is_set():
+                    raise _Stopping from None
+                if kind == "damaged":
+                    if tries < 3 and self._repair(None):
+                        tries += 1
+                        continue
+                    raise
+                message = getattr(fault, "message", "") or str(fault)
+                self._set(phase="waiting", progress=None, storage=StorageWait(kind, message, since))
+                if kind != "locked":
+                    self._answer(waiting, fault=StorageFault(message, getattr(fault, "hint", "")))
+                now = time.time()
+                if now - told >= TELL_SECONDS or (tries == 0 and kind != "locked"):
+                    told = now
+                    log.warning("storage.waiting", kind=kind, reason=message, seconds=round(now - since, 1))
+                    self._tells.event("storage", {"state": kind, "reason": message})
+                # A lock has been waited for already, inside SQLite.
+                pause = RETRY_SECONDS[0 if kind == "locked" else min(tries + 1, len(RETRY_SECONDS) - 1)]
+                tries += 1
+                if self._stopping.wait(pause):
+                    raise _Stopping from None
+        if self._health.storage is not None:
+            log.warning("storage.waited", kind=self._health.storage.kind, seconds=round(time.time() - since, 1))
+            self._tells.event("storage", {"state": "well"})
+            self._set(phase="working", storage=None)
+        return report
+
+    def _mark_failed(self, paths: tuple[str, ...] | None, fault: Exception) -> None:
+        log.exception("index.failed", paths=len(paths or ()))
+        self._failed.update(dict.fromkeys(paths or ("everything",), _named(fault)))
+        self._set(failed=tuple(self._failed.items()), progress=None)
+
+    def _progress(self, progress: Progress) -> None:
+        if progress.bytes:
+            self._set(progress=progress)
+        if not self._health.first_pass_done:
+            self._tells.progress(progress)
+
+    def _take_in(self, report: IndexReport, paths: tuple[str, ...] | None, reasons: tuple[str, ...] = ()) -> None:
+        """One report: into the health, one line of the log, one event."""
+        changed = bool(report.scans or report.vanished)
+        if paths is None:
+            self._failed = dict(report.failed)
+        else:
+            for path in paths:
+                below = path.rstrip("/") + "/"
+                for failed in [one for one in self._failed if one == path or one.startswith(below)]:
+                    del self._failed[failed]
+            self._failed.update(report.failed)
+        before = self._health
+        self._set(
+            progress=None,
+            report=report,
+            changes=before.changes + changed,
+            last_change=time.time() if changed else before.last_change,
+            scans=before.scans + report.scans,
+            failed=tuple(self._failed.items()),
+            missing=report.waiting if paths is None else before.missing,
+            notes=report.notes if paths is None else before.notes,
+        )
+        if changed or before.losses:
+            self._note_losses()
+        facts: dict[str, object] = {
+            "files": report.files_changed,
+            "bytes": report.bytes_read,
+            "records": report.records,
+            "seconds": round(report.seconds, 4),
+        }
+        if report.vanished:
+            facts["vanished"] = report.vanished
+        if report.failed:
+            facts["failed"] = len(report.failed)
+        whole = paths is None
+        if whole or changed:
+            log.info("index.everything" if whole else "index.paths", reason=", ".join(reasons), **facts)
+            self._tells.event("index" if whole else "change", {**facts, "paths": list(paths or ())[:20]})
+        else:
+            log.debug("index.unchanged", paths=len(paths or ()))
+        for path, reason in report.failed:
+            if path not in dict(before.failed):
+                log.warning("file.failed", path=path, reason=reason)
+
+    def _note_losses(self) -> None:
+        try:
+            self._set(losses=tuple(self._indexer.ledger.losses()))
+        except Exception as fault:
+            if storage_trouble(fault) is None:
+                raise
+            log.warning("losses.unread", reason=str(fault))
+
+    def _answer(
+        self, asked: Iterable[Asked], *, report: IndexReport | None = None, fault: Exception | None = None
+    ) -> None:
+        for one in asked:
+            for reply in one.replies:
+                if reply.done():
+                    continue
+                if fault is not None:
+                    reply.set_exception(fault)
+                else:
+                    reply.set_result(report_value(report) if report is not None else None)
+
+    def _repair(self, asked: Asked | None) -> bool:
+        """Look for damage of the full text, and mend it."""
+        begun = time.monotonic()
+        try:
+            damaged = self._indexer.repair()
+        except Exception as fault:
+            if storage_trouble(fault) in (None, "damaged"):
+                raise
+            log.warning("repair.postponed", reason=str(fault))
+            damaged = False
+        if damaged:
+            self._set(fts_rebuilds=self._health.fts_rebuilds + 1, changes=self._health.changes + 1)
+            log.warning("fulltext.rebuilt", seconds=round(time.monotonic() - begun, 2))
+            self._tells.event("storage", {"state": "full text rebuilt"})
+        if asked is not None:
+            for reply in asked.replies:
+                reply.set_result(damaged)
+        return damaged
+
+    def _idle(self) -> None:
+        try:
+            self._indexer.idle()
+        except Exception as fault:
+            if storage_trouble(fault) is None:
+                raise
+            log.debug("idle.postponed", reason=str(fault))
+
+    def _wal_bytes(self) -> int:
+        try:
+            return os.stat(self._indexer.map.path + "-wal").st_size
+        except OSError:
+            return 0
+
+
+# SQLite's own faults by the name its library gives them: that library is imported in `store` only. They stand behind
+# a StorageFault as what it came from.
+_TROUBLES: dict[str, Literal["locked", "full", "failing", "damaged"]] = {
+    "BusyError": "locked",
+    "LockedError": "locked",
+    "FullError": "full",
+    "CorruptError": "damaged",
+    "NotADBError": "damaged",
+    "IOError": "failing",
+    "ReadOnlyError": "failing",
+    "CantOpenError": "failing",
+    "NomemError": "failing",
+    "PermissionsError": "failing",
+}
+
+
+def of_sqlite(fault: BaseException | None) -> str | None:
+    """The name of SQLite's fault at the bottom of this one."""
+    while fault is not None:
+        if type(fault).__module__.split(".")[0] == "apsw":
+            return type(fault).__name__
+        fault = fault.__cause__ or fault.__context__
+    return None
+
+
+def storage_trouble(fault: BaseException) -> Literal["locked", "full", "failing", "damaged"] | None:
+    """What kind of trouble of SQLite or the disk a fault is, if it is one that may pass or can be mended."""
+    name = of_sqlite(fault)
+    if name is not None:
+        return _TROUBLES.get(name)
+    if isinstance(fault, OSError) and fault.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "full"
+    return "failing" if isinstance(fault, StorageFault) else None
+
+
+def _named(fault: BaseException) -> str:
+    return f"{type(fault).__name__}: {fault}"
+
+
+def report_value(report: IndexReport) -> dict[str, Any]:
+    """A report as the answer to `index`."""
+    value = asdict(report)
+    value["failed"] = [{"path": path, "reason": reason} for path, reason in report.failed]
+    return value
+
+
+def _together(pieces: list[IndexReport]) -> IndexReport:
+    """The report of a pass done in pieces: what each did, and the totals of the last."""
+    added = ("files_changed", "bytes_read", "seconds", "cpu_seconds", "scans", "whole_scans", "vanished")
+    return replace(pieces[-1], **{name: sum(getattr(piece, name) for piece in pieces) for name in added})

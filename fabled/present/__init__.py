@@ -1,0 +1,33 @@
+"""Turns the value that answers a command into the text a person reads.
+
+Pure: what a value holds is decided by `answers` and the daemon, where the text goes by the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fabled.present import find, health, lists
+from fabled.present.terminal import Style, finish, visible
+
+__all__ = ["Style", "text", "visible"]
+
+_COMMANDS: dict[str, Callable[[Mapping[str, Any], Style], list[str]]] = {
+    "status": health.status,
+    "index": health.index,
+    "check": health.check,
+    "search": find.search,
+    "thread": find.thread,
+    "block": find.block,
+    "sessions": lists.sessions,
+    "projects": lists.projects,
+    "spans": lists.spans,
+}
+
+
+def text(method: str, value: Mapping[str, Any], style: Style) -> str:
+    """The whole answer of `method`, each line ended. `style.form` "plain" gives lists as tab-separated rows."""
+    if style.form == "plain" and method in lists.PLAIN:
+        return finish(lists.plain(method, value), style)
+    return finish(_COMMANDS[method](value, style), style)

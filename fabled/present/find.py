@@ -1,0 +1,277 @@
+"""Search results, threads and records as a person reads them.
+
+Which records these are, and how much of each, is decided before; nothing here looks anything up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fabled.present.terminal import (
+    Style,
+    cells,
+    clock,
+    count,
+    day,
+    fit,
+    moment,
+    one_line,
+    pad,
+    path,
+    plural,
+    short,
+    stretch,
+    tokens,
+    visible,
+)
+
+Value = Mapping[str, Any]
+
+
+def search(value: Value, style: Style) -> list[str]:
+    results = value.get("results") or []
+    if not results:
+        return _nothing(value, style)
+    shown = f"{plural(len(results), 'thread')}" if len(results) == value.get("total") else \
+        f"{len(results)} of {plural(value.get('total', len(results)), 'thread')}"
+    head = f"{shown}, {value.get('took_ms', 0):.0f} ms"
+    scope = _scope(value, style)
+    gap = style.width - cells(head) - cells(scope)
+    lines = [style.dim(line) for line in ([head + " " * gap + scope] if gap >= 2 else [head, scope])]
+    lines.append("")
+    rows = [_Row.of(row, value.get("offset") or 0, number, style) for number, row in enumerate(results, 1)]
+    if len({row.get("project") for row in results}) > 1:
+        rows = [row.with_project() for row in rows]
+    columns = _Columns.of(rows, style)
+    for row in rows:
+        lines += _hit(row, columns, style)
+    return [*lines, "", *_next(short(results[0]["thread"]), style)]
+
+
+def _next(id_: str, style: Style) -> list[str]:
+    first = f"Open one:  fabled thread {id_}"
+    second = "narrow:  --file '*.py'  --tool Bash  --role user  --project NAME"
+    if len(first) + 8 + len(second) <= style.width:
+        return [style.dim(f"{first}        {second}")]
+    return [style.dim(first), style.dim(second)]
+
+
+def _scope(value: Value, style: Style) -> str:
+    scope = value.get("scope")
+    project = scope.get("project") if isinstance(scope, Mapping) else value.get("project")
+    if project:
+        return f"project {path(str(project), style)}  (--all for every project)"
+    return "all projects"
+
+
+def _nothing(value: Value, style: Style) -> list[str]:
+    lines = [f"Nothing found for {one_line(str(value.get('query', '')))}."]
+    scope = _scope(value, style)
+    if scope.startswith("project"):
+        lines.append(f"Looked in {scope}.")
+    near = value.get("nearest") or value.get("suggestions") or []
+    if near:
+        words = [f"{_word(item)}" for item in near]
+        lines.append(f"Words that do occur:  {', '.join(words)}")
+    return lines
+
+
+def _word(item: Any) -> str:
+    """A near word and how often it occurs, in either form replies use."""
+    if isinstance(item, Mapping):
+        return f'"{one_line(str(item.get("term")))}" {count(item.get("count", 0))}'
+    if isinstance(item, list | tuple) and len(item) == 2:
+        return f'"{one_line(str(item[0]))}" {count(item[1])}'
+    return f'"{one_line(str(item))}"'
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A result with its columns in words."""
+
+    value: Value
+    number: str
+    id: str
+    when: str
+    title: str
+    score: float
+    turns: str
+    tokens: str
+
+    @classmethod
+    def of(cls, value: Value, offset: int, number: int, style: Style) -> _Row:
+        return cls(
+            value=value,
+            number=f"{offset + number:>2}",
+            id=short(str(value["thread"])),
+            when=day(value.get("last_ts"), style),
+            title=one_line(str(value.get("title") or "")) or "(no title)",
+            score=float(value.get("score") or 0),
+            turns=f"{plural(value.get('turns', 0), 'turn'):>9}",
+            tokens=f"{tokens(value.get('est_tokens', 0)):>9}",
+        )
+
+    def with_project(self) -> _Row:
+        name = str(self.value.get("project") or "").rstrip("/").rpartition("/")[2]
+        return replace(self, title=f"{one_line(name)}: {self.title}") if name else self
+
+    def right(self, best: float, style: Style) -> str:
+        """What stands right of the title, as far as the terminal has room for it."""
+        parts = [self.turns]
+        if style.width >= 70:
+            parts = [f"{self.score:4.1f}", self.turns, self.tokens]
+        if style.width >= 96:
+            bar = "█" * max(1, round(10 * self.score / best)) if self.score > 0 else ""
+            parts.insert(1, f"{bar:<10}")
+        return "  ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Widths that all results share; the title takes what is left, as far as it needs."""
+
+    id: int
+    when: int
+    title: int
+    best: float
+
+    @classmethod
+    def of(cls, rows: Sequence[_Row], style: Style) -> _Columns:
+        ids, whens = max(len(row.id) for row in rows), max(len(row.when) for row in rows)
+        best = max(1e-9, *(row.score for row in rows))
+        right = max(len(row.right(best, style)) for row in rows)
+        room = style.width - 1 - (2 + 2 + ids + 2 + whens + 2 + 2 + right)
+        longest = max(cells(row.title) for row in rows)
+        return cls(ids, whens, max(8, min(longest, room)), best)
+
+
+def _hit(row: _Row, columns: _Columns, style: Style) -> list[str]:
+    """One result: a line that says what and how well, and the words that were found."""
+    lines = [
+        f"{row.number}  {style.id(pad(row.id, columns.id))}  {row.when:<{columns.when}}  "
+        f"{style.bold(pad(row.title, columns.title))}  {style.dim(row.right(columns.best, style))}"
+    ]
+    snippet = _highlighted(row.value, style.width - 5, style)
+    if snippet:
+        lines.append(f"    {snippet}")
+    also = [short(str(one)) for one in row.value.get("also_in") or []]
+    if also:
+        more = f" and {len(also) - 4} more" if len(also) > 4 else ""
+        lines.append(style.dim(f"    also in {', '.join(also[:4])}{more}"))
+    return lines
+
+
+def _highlighted(row: Value, width: int, style: Style) -> str:
+    """The snippet on one line, its found words in bold. The marks count characters of the text as sent."""
+    text = str(row.get("snippet") or "")
+    marks = [mark for mark in row.get("highlights") or [] if isinstance(mark, list | tuple) and len(mark) == 2]
+    parts, at, used = [], 0, 0
+    for start, end in [*marks, (len(text), len(text))]:
+        for piece, marked in ((text[at:start], False), (text[start:end], True)):
+            shown = _spaced(piece)
+            kept = fit(shown, width - used) if used + cells(shown) > width else shown
+            used += cells(kept)
+            parts.append(style.warn(style.bold(kept)) if marked and style.color else kept)
+            if kept != shown:
+                return "".join(parts)
+        at = end
+    return "".join(parts).strip()
+
+
+def _spaced(piece: str) -> str:
+    """On one line, with the blanks at its ends kept: they part it from its neighbours."""
+    middle = one_line(piece)
+    lead = " " if piece[:1].isspace() else ""
+    tail = " " if piece[-1:].isspace() and middle else ""
+    return lead + middle + tail
+
+
+def thread(value: Value, style: Style) -> list[str]:
+    turns = value.get("turns") or []
+    first, last = (turns[0].get("ts"), turns[-1].get("ts")) if turns else (None, None)
+    omitted = _omitted(value)
+    facts = [
+        f"thread {style.id(short(value['thread']))}",
+        f"session {short(str(value.get('session_id', '')))}",
+        path(str(value.get("project") or ""), style),
+        stretch(value.get("first_ts") or first, value.get("last_ts") or last, style),
+        f"{plural(len(turns) + omitted, 'turn')}, {count(value.get('est_tokens', 0))} tok",
+    ]
+    lines = _wrapped([fact for fact in facts if fact], style)
+    if value.get("title"):
+        lines.append(style.bold(one_line(str(value["title"]))))
+    lines.append("")
+    for turn in turns:
+        lines += _turn(turn, style)
+    if omitted:
+        lines += ["", style.dim(f"{plural(len(turns), 'turn')} shown, {count(omitted)} left out to fit the budget."
+                                "   All of it:  --budget 0")]
+    return lines
+
+
+def _omitted(value: Value) -> int:
+    omitted = value.get("omitted")
+    if isinstance(omitted, Mapping):
+        omitted = omitted.get("turns", 0)
+    return omitted if isinstance(omitted, int) else 0
+
+
+def _wrapped(facts: list[str], style: Style) -> list[str]:
+    """Facts on one line, or on several where the terminal is narrow."""
+    lines, used = [""], 0
+    for fact in facts:
+        size = cells(fact) if not style.color else cells(fact.replace("\x1b[36m", "").replace("\x1b[0m", ""))
+        if used and used + 3 + size > style.width:
+            lines.append("")
+            used = 0
+        lines[-1] += ("   " if used else "") + fact
+        used += (3 if used else 0) + size
+    return lines
+
+
+def _turn(turn: Value, style: Style) -> list[str]:
+    """One turn under a line that says whose words it holds."""
+    kind, role = str(turn.get("kind") or ""), str(turn.get("role") or "")
+    who = role
+    if kind == "tool":
+        who = "tool result" if role == "tool" else "tool call"
+    elif kind in ("thinking", "summary", "command", "notice"):
+        who = kind
+    elif kind == "queued":
+        who = "user, while it worked"
+    head = f"── {who}  {clock(turn.get('ts'), style)}".rstrip()
+    label = one_line(str(turn.get("label") or "main"))
+    if label != "main":
+        head += f"  ({label})"
+    lines = [style.good(head) if role == "user" else style.bold(head) if kind == "reply" else style.dim(head)]
+    text = visible(str(turn.get("text") or "")).rstrip("\n")
+    lines += text.split("\n") if text else []
+    if turn.get("truncated") and turn.get("block") and "fabled block" not in text:
+        lines.append(style.dim(f"[truncated — fabled block {one_line(str(turn['block']))}]"))
+    return lines
+
+
+def block(value: Value, style: Style) -> list[str]:
+    """Where the copies of one record lie: what `block --info` says."""
+    copies = value.get("copies") or []
+    best = next((copy for copy in copies if copy.get("best")), copies[0] if copies else None)
+    lines = [
+        f"{'uuid':<10}{style.id(one_line(str(value.get('uuid') or value.get('id'))))}"
+        f"      type {one_line(str(value.get('type') or '—'))}      {moment(value.get('ts'), style)}",
+        f"{'session':<10}{one_line(str(value.get('session_id') or '—'))}",
+    ]
+    if best:
+        where = best.get("generation") or "live"
+        lines.append(f"{'best copy':<10}{where} line {count(best['line'])}   bytes {count(best['offset'])} + "
+                     f"{count(best['length'])}   sha256 {str(best['sha256'])[:16]}…   "
+                     f"{'immutable' if best.get('generation') else 'live'}")
+        lines.append(f"{'':<10}{path(str(best['path']), style)}")
+    for number, copy in enumerate(copies):
+        reduced = ", reduced" if copy.get("fidelity") == "reduced" else ""
+        mark = "  best" if copy is best else ""
+        lines.append(f"{'copies' if number == 0 else '':<10}{copy.get('generation') or 'live'} "
+                     f"({count(copy['length'])} bytes{reduced})  line {count(copy['line'])}{mark}  "
+                     f"{copy.get('id') or copy.get('content_id') or ''}".rstrip())
+    return lines

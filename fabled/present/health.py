@@ -1,0 +1,157 @@
+"""How fabled is, what an index run did, and what a check found.
+
+The figures come as they are; what counts as worth a warning is decided before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fabled.present.terminal import Style, ago, count, duration, fit, one_line, path, plural, size
+
+Value = Mapping[str, Any]
+
+
+def status(value: Value, style: Style) -> list[str]:
+    if style.form == "oneline":
+        return [_oneline(value)]
+    head = [f"fabled {value.get('version', '')}", f"running {duration(value.get('uptime_s') or 0)}",
+            f"pid {value.get('pid')}", size(value.get("rss_bytes") or 0)]
+    if value.get("cpu_percent") is not None:
+        head.append(f"{value['cpu_percent']:.1f} % cpu")
+    rows = [
+        ("sessions", _sessions(value)),
+        ("vault", _vault(value)),
+        ("index", _index(value, style)),
+        ("watching", _watching(value, style)),
+        ("pruning", _pruning(value)),
+        ("oddities", _oddities(value)),
+    ]
+    lines = [f"{style.good('●')} {style.bold(head[0])}   {'   '.join(head[1:])}"]
+    lines += [f"  {name:<10} {text}" for name, text in rows if text]
+    return lines + _warnings(value, style)
+
+
+def _oneline(value: Value) -> str:
+    warnings = value.get("warnings") or []
+    state = "ok" if not warnings else plural(len(warnings), "warning")
+    return f"{state} {plural(value.get('sessions') or 0, 'session')}, queue {value.get('queue') or 0}"
+
+
+def _sessions(value: Value) -> str:
+    projects = value.get("projects")
+    known = f" in {plural(projects, 'project')}" if isinstance(projects, int) else ""
+    return (f"{count(value.get('sessions') or 0)}{known}     records {count(value.get('records') or 0)}"
+            f"     threads {count(value.get('threads') or 0)}")
+
+
+def _vault(value: Value) -> str:
+    vault = value.get("vault") or {}
+    live = value.get("live_bytes")
+    parts = [f"{size(live)} live"] if isinstance(live, int) else []
+    if vault.get("generations"):
+        packed = vault["logical_bytes"] / vault["bytes"] if vault.get("bytes") else 1
+        parts.append(f"{size(vault['bytes'])} in {plural(vault['generations'], 'generation')} ({packed:.1f}x packed)")
+    elif vault:
+        parts.append("no generations yet")
+    return "  +  ".join(parts)
+
+
+def _index(value: Value, style: Style) -> str:
+    queue = value.get("queue") or 0
+    state = "up to date" if not queue else "catching up"
+    progress = value.get("progress")
+    if isinstance(progress, Mapping) and progress.get("bytes"):
+        state = f"indexing, {size(progress.get('bytes_done') or 0)} of {size(progress['bytes'])}"
+    change = value.get("last_change")
+    if isinstance(change, Mapping):
+        change = change.get("at") or change.get("ts")
+    when = f", last change {ago(change, style)}" if change else ""
+    return f"{state}{when}     queue {count(queue)}"
+
+
+def _watching(value: Value, style: Style) -> str:
+    watcher = value.get("watcher")
+    if not isinstance(watcher, Mapping):
+        return ""
+    mode = str(watcher.get("mode") or "")
+    reason = one_line(str(watcher.get("reason") or ""))
+    words = f"{mode}: {reason}" if reason else mode
+    folders = watcher.get("folders")
+    words += f"     {plural(folders, 'folder')}" if isinstance(folders, int) else ""
+    return words if mode in ("events", "polling") and not reason else style.warn(words)
+
+
+def _pruning(value: Value) -> str:
+    prune = value.get("prune") or {}
+    return one_line(str(prune.get("summary") or "")) if isinstance(prune, Mapping) else ""
+
+
+def _oddities(value: Value) -> str:
+    """Counters that are mostly zero: shown when they are not."""
+    named = (
+        ("unparsed", "unparsed spans"),
+        ("pending_bytes", "bytes of unfinished lines"),
+        ("unattached", "records without thread"),
+        ("vanished", "vanished files"),
+        ("vanished_sessions", "sessions only in the Map"),
+        ("overflow", "event overflows"),
+        ("watcher_restarts", "watcher restarts"),
+        ("missed_runs", "missed runs"),
+        ("fts_rebuilds", "full-text rebuilds"),
+    )
+    return ", ".join(f"{count(value[key])} {words}" for key, words in named
+                     if isinstance(value.get(key), int) and value[key])
+
+
+def _warnings(value: Value, style: Style) -> list[str]:
+    lines = []
+    for number, warning in enumerate(value.get("warnings") or []):
+        label = "warnings" if number == 0 else ""
+        message, hint = (one_line(str(warning.get(key) or "")) for key in ("message", "hint"))
+        lines.append(f"  {label:<10} {style.warn(message)}")
+        if hint:
+            lines.append(f"  {'':<10} {style.dim(f'Next: {hint}')}")
+    return lines
+
+
+def index(value: Value, style: Style) -> list[str]:
+    read = value.get("bytes_read") or 0
+    seconds = value.get("seconds") or 0
+    rate = f", {size(read / seconds)}/s" if read > 1_000_000 and seconds > 0 else ""
+    changed = value.get("files_changed") or 0
+    what = f"{plural(changed, 'file')} changed, {size(read)} read in {seconds:.2f} s{rate}" if changed else \
+        f"Nothing has changed ({seconds:.2f} s)"
+    lines = [
+        what,
+        f"{plural(value.get('files') or 0, 'file')}, {plural(value.get('records') or 0, 'record')}, "
+        f"{plural(value.get('threads') or 0, 'thread')} in the Map",
+    ]
+    odd = [f"{count(value[key])} {words}" for key, words in (
+        ("no_uuid", "records without uuid"), ("unparsed", "unparsed spans"),
+        ("pending_bytes", "bytes of unfinished lines")) if value.get(key)]
+    if odd:
+        lines.append(style.dim(", ".join(odd)))
+    for failed in value.get("failed") or []:
+        name, reason = (failed.get("path"), failed.get("reason")) if isinstance(failed, Mapping) else failed
+        lines.append(style.warn(f"not read: {path(str(name), style)}: {one_line(str(reason))}"))
+    lines += [style.warn(f"waiting for {path(str(root), style)}: the folder does not exist yet")
+              for root in value.get("waiting") or []]
+    lines += [style.warn(one_line(str(note))) for note in value.get("notes") or []]
+    return lines
+
+
+def check(value: Value, style: Style) -> list[str]:
+    lines = []
+    checks = value.get("checks") or []
+    for one in checks:
+        mark = style.good("✓") if one.get("ok") else style.bad("✗")
+        figures = f"{count(one.get('tested') or 0)} tested"
+        if one.get("failed"):
+            figures += f", {count(one['failed'])} failed"
+        lines.append(f"{mark} {one.get('id')!s:<22} {figures:<24} "
+                     f"{fit(one_line(str(one.get('message') or '')), max(style.width - 51, 40))}")
+    bad = sum(1 for one in checks if not one.get("ok"))
+    lines.append(style.bad(f"{plural(bad, 'check')} failed.") if bad else "Everything holds.")
+    return lines

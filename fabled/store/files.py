@@ -1,0 +1,108 @@
+"""The safe steps on files: stamps, private folders, the instance lock, reading without being trapped.
+
+What the files hold is left to `vault`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from dataclasses import dataclass
+
+from ..errors import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What tells one state of a file from another; compared with `==` only (RULES 5)."""
+
+    dev: int
+    ino: int
+    size: int
+    mtime_ns: int
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    return Stamp(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def stamp(path: str) -> Stamp | None:
+    """The stamp of a regular file, None where there is none. Raises OSError where that cannot be told."""
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return stamp_of(status) if stat.S_ISREG(status.st_mode) else None
+
+
+def open_regular(path: str) -> int:
+    """A descriptor for reading a regular file; never waits on a pipe. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(22, "not a regular file", path)
+    return fd
+
+
+def private_folder(path: str) -> None:
+    """Makes a folder and its missing parents, 0700 and ours.
+
+    A wider folder is tightened; a symlink or a folder of another user is refused (case C09).
+    """
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
+        status = os.stat(path)
+    if status.st_uid != os.getuid():
+        raise Refused(f"{path} belongs to another user; nothing was written there", "move it away or set FABLED_HOME")
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        os.chmod(path, 0o700)
+
+
+def private_file(path: str) -> None:
+    """Takes the rights of group and others from an existing file."""
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        if mode & 0o077:
+            os.chmod(path, mode & 0o700)
+    except FileNotFoundError:
+        pass
+
+
+class Lock:
+    """One instance at a time, by a kernel lock (RULES 21): it ends with the process, whatever ends it.
+
+    The file holds the owner's pid for people to read; it is never unlinked, which would let two owners in.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = -1
+
+    def acquire(self) -> bool:
+        """Takes the lock if it is free; False if another process holds it."""
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            return False
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._fd = fd
+        return True
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.ftruncate(self._fd, 0)
+            os.close(self._fd)
+            self._fd = -1
+
+    def owner(self) -> int | None:
+        """The pid in the file, if one stands there."""
+        try:
+            with open(self.path, "rb") as file:
+                return int(file.read(32).strip() or b"x")
+        except (OSError, ValueError):
+            return None

@@ -1,0 +1,77 @@
+"""The facts no transcript can give back (`ledger.db`): for now, what was lost from live transcripts.
+
+Never rebuilt; a newer version is refused. What is derived from transcripts is left to `map`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import apsw
+
+from ..errors import NewerSchema, StorageFault
+from .schema import APPLICATION_ID, LEDGER, LEDGER_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Records that left the live transcripts without a prune of ours."""
+
+    kind: Literal["vanished", "shrunk"]
+    session_id: str
+    path: str
+    at: int
+    """seconds since 1970"""
+    in_vault: int
+    """records only a generation still holds"""
+    nowhere: int
+    """records nothing holds any more"""
+
+
+class Ledger:
+    """The one connection that writes the Ledger; owned by the writer."""
+
+    def __init__(self, path: str) -> None:
+        """Opens or makes it. Raises NewerSchema, StorageFault."""
+        try:
+            self._db = apsw.Connection(path)
+            self._db.set_busy_timeout(5000)
+            self._db.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL")
+            version = int(self._db.pragma("user_version"))
+            if version > LEDGER_VERSION:
+                self._db.close()
+                raise NewerSchema(
+                    f"{path} was written by a newer fabled (schema {version}); it was left alone",
+                    "update fabled, or point FABLED_HOME at another folder",
+                )
+            if version < 1:
+                with self._db:
+                    self._db.execute(LEDGER)
+                    self._db.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={LEDGER_VERSION}")
+        except apsw.Error as fault:
+            raise StorageFault(f"{path} cannot be opened: {fault}", "move it aside; transcripts and Vault are not touched") from None
+        for name in (path, path + "-wal", path + "-shm"):
+            if os.path.exists(name):
+                os.chmod(name, 0o600)
+
+    def note(self, kind: Literal["vanished", "shrunk"], session_id: str, path: str, in_vault: int, nowhere: int) -> None:
+        """Records a loss; a later one of the same file replaces it."""
+        self._db.execute(
+            "INSERT INTO losses VALUES(?,?,?,?,?,?) ON CONFLICT DO UPDATE SET at=excluded.at, in_vault=excluded.in_vault, "
+            "nowhere=max(nowhere, excluded.nowhere)",
+            (kind, session_id, path, int(time.time()), in_vault, nowhere),
+        )
+
+    def clear(self, kind: Literal["vanished", "shrunk"], path: str) -> None:
+        """Forgets a loss that was made good."""
+        if self._db.execute("SELECT 1 FROM losses WHERE kind=? AND path=?", (kind, path)).fetchone():
+            self._db.execute("DELETE FROM losses WHERE kind=? AND path=?", (kind, path))
+
+    def losses(self) -> list[Loss]:
+        return [Loss(*row) for row in self._db.execute("SELECT kind,session_id,path,at,in_vault,nowhere FROM losses ORDER BY at")]
+
+    def close(self) -> None:
+        self._db.close()

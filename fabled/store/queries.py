@@ -1,0 +1,654 @@
+"""Read-only connections to the Map and every SELECT that answers a user.
+
+What the rows mean, and reading the bytes they point to, is left to `retrieval`.
+
+A connection belongs to the one OS thread that opened it. Nothing here writes: the file is opened read-only, and
+`query_only` stands behind that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import apsw
+
+from ..errors import NewerSchema, NoIndex, StorageFault
+from ..transcript.text import OTHER, SIDECHAIN
+from . import schema as s
+
+TOKENIZER = "porter unicode61 remove_diacritics 2"
+TEXT_WEIGHT, THINKING_WEIGHT, PARTS_WEIGHT = 1.0, 0.5, 1.0
+"""BM25 weights of the columns of `fts`: a thought is worth less than what was said."""
+LIVE_RANK = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What restricts a search. None: not restricted. An empty tuple: nothing can match."""
+
+    sessions: tuple[int, ...] | None = None
+    own: bool = False
+    """the sessions were asked for by name: their forked copies count as theirs"""
+    kinds: tuple[int, ...] | None = None
+    tools: tuple[int, ...] | None = None
+    files: tuple[int, ...] | None = None
+    since: int | None = None
+    until: int | None = None
+    term: str | None = None
+    """full-text expression that the thread must hold somewhere"""
+    subagents: bool | None = None
+    """True: their records count apart, False: not at all, None: with their thread"""
+
+    @property
+    def nothing(self) -> bool:
+        return () in (self.sessions, self.kinds, self.tools, self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A record that answers, with its thread; the lower the score the better (BM25 as FTS5 gives it)."""
+
+    record: int
+    thread: int
+    side: int
+    """0, or what tells a subagent's records from its thread's own"""
+    score: float
+    ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One place where a record's bytes lie."""
+
+    file: int
+    path: str
+    generation: str | None
+    rank: int
+    offset: int
+    length: int
+    line: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the Map says of one record."""
+
+    id: int
+    uuid: bytes
+    session: int
+    session_id: str
+    project: str | None
+    type: str
+    kind: int
+    ts: int | None
+    flags: int
+    hidden: int
+    thread: int | None
+    parent: bytes | None
+    tool: str | None
+    agent: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """What the Map says of one thread."""
+
+    id: int
+    session: int
+    session_id: str
+    project: str | None
+    prompt: str | None
+    title: str | None
+    first_ts: int | None
+    last_ts: int | None
+    turns: int
+    tokens: int
+    canonical: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRow:
+    """One record of a thread, in its place."""
+
+    id: int
+    uuid: bytes
+    kind: int
+    type: str
+    ts: int | None
+    flags: int
+    hidden: int
+    parent: bytes | None
+    tokens: int
+    agent: int | None
+    tool: str | None
+    file: int
+    rank: int
+    offset: int
+
+
+@dataclass(slots=True)
+class _Projects:
+    """The sessions of each project, as of one state of the Map."""
+
+    version: int = -1
+    by_project: dict[str, list[int]] = field(default_factory=dict)
+    by_folder: dict[str, list[int]] = field(default_factory=dict)
+
+
+def _open(path: str) -> apsw.Connection:
+    if not os.path.exists(path):
+        raise NoIndex("there is no index yet", "fabled index, or start the daemon: fabled daemon")
+    try:
+        db = apsw.Connection(
+            f"file:{quote(path)}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        )
+        db.set_busy_timeout(3_000)
+        db.execute("PRAGMA query_only=1; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-8000")
+        version = int(db.pragma("user_version"))
+        owner = int(db.pragma("application_id"))
+    except (apsw.NotADBError, apsw.CorruptError):
+        raise NoIndex("the index is damaged", "fabled index: it moves it aside and builds it anew") from None
+    except apsw.Error as fault:
+        raise StorageFault(f"the index cannot be opened: {fault}", "look at the rights of its folder") from None
+    if version > s.MAP_VERSION:
+        db.close()
+        raise NewerSchema(
+            f"the index was written by a newer fabled (schema {version}, this one knows {s.MAP_VERSION})", "update fabled"
+        )
+    if version != s.MAP_VERSION or owner != s.APPLICATION_ID:
+        db.close()
+        raise NoIndex("the index is of another version", "fabled index, which builds it anew")
+    return db
+
+
+class Queries:
+    """A reading connection. Raises errors.NoIndex, NewerSchema or StorageFault where the Map cannot be read."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._db = _open(path)
+        self._identity = _identity(path)
+        self._projects = _Projects()
+        self._marker: Marker | None = None
+
+    def close(self) -> None:
+        self._db.close()
+        if self._marker is not None:
+            self._marker.close()
+
+    def refresh(self) -> None:
+        """Follows the Map where it was put aside and built anew under the same path."""
+        if _identity(self.path) != self._identity:
+            db = _open(self.path)
+            self._db.close()
+            self._db, self._identity, self._projects = db, _identity(self.path), _Projects()
+
+    @property
+    def marker(self) -> Marker:
+        """Finds words in a text as the index would."""
+        if self._marker is None:
+            self._marker = Marker()
+        return self._marker
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """One state of the Map for several queries. Kept short: a long one keeps the WAL from shrinking."""
+        self._rows("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("COMMIT")
+
+    def _rows(self, sql: str, *args: Any) -> list[tuple[Any, ...]]:
+        try:
+            return self._db.execute(sql, args[0] if args and isinstance(args[0], dict) else args).fetchall()
+        except (apsw.CorruptError, apsw.NotADBError) as fault:
+            raise StorageFault(f"the index is damaged: {fault}", "fabled index, which mends it") from None
+        except (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.CantOpenError, apsw.FullError) as fault:
+            raise StorageFault(f"the index could not be read: {fault}", "try again in a moment") from None
+
+    def _row(self, sql: str, *args: Any) -> tuple[Any, ...] | None:
+        rows = self._rows(sql, *args)
+        return rows[0] if rows else None
+
+    # What a search is restricted to
+
+    def _known_projects(self) -> _Projects:
+        version = int(self._db.pragma("data_version"))
+        if self._projects.version != version:
+            found = _Projects(version)
+            for number, project, folder in self._rows("SELECT id,project,folder FROM sessions"):
+                if project is not None:
+                    found.by_project.setdefault(project, []).append(number)
+                if folder is not None:
+                    found.by_folder.setdefault(folder, []).append(number)
+            self._projects = found
+        return self._projects
+
+    def sessions_of_project(self, name: str) -> tuple[int, ...]:
+        """The sessions of the project that a path, a folder's name or a path's last part names; () if none is it."""
+        known = self._known_projects()
+        exact = known.by_project.get(name) or known.by_folder.get(name)
+        if exact is not None:
+            return tuple(exact)
+        if "/" in name or "\\" in name:
+            return ()
+        tail = [ids for project, ids in known.by_project.items() if project.replace("\\", "/").rpartition("/")[2] == name]
+        return tuple(number for ids in tail for number in ids)
+
+    def project_around(self, folders: Iterable[str]) -> tuple[str, tuple[int, ...]] | None:
+        """The first of `folders` that is a known project, with its sessions."""
+        known = self._known_projects().by_project
+        for folder in folders:
+            if folder in known:
+                return folder, tuple(known[folder])
+        return None
+
+    def session_ids(self, prefix: str) -> list[tuple[int, str]]:
+        """The sessions whose id is or begins with `prefix`; an exact one alone."""
+        exact = self._rows("SELECT id,session_id FROM sessions WHERE session_id=?", prefix)
+        if exact or len(prefix) < 6:
+            return exact
+        return self._rows(
+            "SELECT id,session_id FROM sessions WHERE session_id>=?1 AND session_id<?1||char(1114111) ORDER BY 2 LIMIT 20", prefix
+        )
+
+    def tool_names(self, name: str) -> tuple[int, ...]:
+        """The numbers of the tools of that name, or matching it as a pattern."""
+        sql = "SELECT id FROM names WHERE text=?"
+        if any(c in name for c in "*?["):
+            sql = "SELECT id FROM names WHERE text GLOB ?"
+        elif not self._rows(sql, name):
+            sql = "SELECT id FROM names WHERE text=? COLLATE NOCASE"
+        return tuple(number for (number,) in self._rows(sql, name))
+
+    def file_names(self, pattern: str) -> tuple[int, ...]:
+        """The numbers of the files that tool calls name and `pattern` fits: a path, the end of one, or a glob."""
+        if any(c in pattern for c in "*?["):
+            test, values = "(n.text GLOB ?1 OR n.text GLOB ?2)", (pattern, "*/" + pattern)
+        else:
+            test, values = "(n.text=?1 OR substr(n.text,-length(?2))=?2)", (pattern, "/" + pattern.lstrip("/"))
+            if pattern.endswith("/"):
+                test = "(substr(n.text,1,length(?1))=?1 OR instr(n.text,?2)>0)"
+        rows = self._rows(
+            f"SELECT n.id FROM names n WHERE {test} AND EXISTS(SELECT 1 FROM touches t WHERE t.path=n.id)", *values
+        )
+        return tuple(number for (number,) in rows)
+
+    # Search
+
+    def hits(self, expression: str | None, where: Where, limit: int, by_time: bool) -> tuple[list[Hit], int]:
+        """The best record of each thread that answers, the best `limit` of them, and how many there are."""
+        if where.nothing:
+            return [], 0
+        test, args = _test(where)
+        if expression is None:
+            best, latest, test = "0.0", "max(coalesce(r.ts,0))", f"{test} AND r.kind<>{OTHER}"
+        else:
+            best, latest = "min(m.score)", "coalesce(r.ts,0)"
+        order = "ts DESC" if by_time or expression is None else "score, ts DESC"
+        rows = self._rows(
+            f"WITH g AS MATERIALIZED (SELECT r.id AS id, r.thread AS thread, {_side(where)} AS side, {best} AS score,"
+            f" {latest} AS ts FROM {_source(expression)} WHERE {test} GROUP BY coalesce(r.thread,-r.id), side)"
+            " SELECT id, coalesce(thread,0), side, score, ts, (SELECT count(*) FROM g) FROM g"
+            f" ORDER BY {order}, id LIMIT :limit",
+            {"expression": expression, "limit": limit, **args},
+        )
+        return [Hit(*row[:5]) for row in rows], rows[0][5] if rows else 0
+
+    def best_records(self, expression: str, where: Where, limit: int) -> list[Hit]:
+        """The best records one by one, whatever their threads."""
+        if where.nothing:
+            return []
+        test, args = _test(where)
+        rows = self._rows(
+            f"SELECT r.id, coalesce(r.thread,0), {_side(where)}, m.score, coalesce(r.ts,0) FROM {_source(expression)}"
+            f" WHERE {test} ORDER BY m.score, r.ts DESC, r.id LIMIT :limit",
+            {"expression": expression, "limit": limit, **args},
+        )
+        return [Hit(*row) for row in rows]
+
+    # Records, copies, threads
+
+    _RECORD = (
+        "SELECT r.id,r.uuid,r.session,s.session_id,s.project,ty.text,r.kind,r.ts,r.flags,r.hidden,r.thread,r.parent,"
+        "tn.text,r.agent FROM records r JOIN sessions s ON s.id=r.session LEFT JOIN names ty ON ty.id=r.type "
+        "LEFT JOIN names tn ON tn.id=r.tool "
+    )
+
+    def record(self, number: int) -> Record | None:
+        row = self._row(self._RECORD + "WHERE r.id=?", number)
+        return Record(*row) if row else None
+
+    def records_of_uuid(self, low: bytes, high: bytes) -> list[Record]:
+        """The records whose 16-byte uuid lies between two, of every session; the original one of each uuid first."""
+        rows = self._rows(
+            self._RECORD + "WHERE r.uuid BETWEEN ? AND ? AND length(r.uuid)=16 "
+            "ORDER BY r.uuid, r.hidden&1, s.session_id LIMIT 200", low, high
+        )
+        return [Record(*row) for row in rows]
+
+    def records_of_content(self, low: bytes, high: bytes) -> list[tuple[Record, bytes]]:
+        """The records one of whose copies has a digest between two, with that digest.
+
+        Those without a uuid are found by it at once; for the others the copies are walked through, as there is no
+        index by digest (it would take as much room as everything else that is stored of a copy).
+        """
+        rows = self._rows(
+            self._RECORD + "WHERE r.uuid BETWEEN ? AND ? AND length(r.uuid)=8 ORDER BY r.uuid LIMIT 200", low[:8], high[:8]
+        )
+        found = [(Record(*row), bytes(row[1])) for row in rows]
+        for number, digest in self._rows(
+            "SELECT DISTINCT record, digest FROM copies WHERE digest BETWEEN ? AND ? LIMIT 200", low, high
+        ):
+            record = self.record(number)
+            if record is not None and len(record.uuid) == 16:
+                found.append((record, digest))
+        return found
+
+    def copies(self, record: int) -> list[Copy]:
+        """Where a record lies, the best copy first: the longest, then immutable before live, then the earliest."""
+        rows = self._rows(
+            "SELECT c.file,f.path,f.generation,f.rank,c.offset,c.length,c.line,c.digest FROM copies c "
+            "JOIN files f ON f.id=c.file WHERE c.record=? ORDER BY c.length DESC,f.rank,f.path,c.offset",
+            record,
+        )
+        return [Copy(*row) for row in rows]
+
+    _THREAD = (
+        "SELECT t.id,t.session,s.session_id,s.project,t.prompt,t.title,t.first_ts,t.last_ts,t.turns,t.tokens,t.canonical "
+        "FROM threads t JOIN sessions s ON s.id=t.session "
+    )
+
+    def thread(self, number: int) -> Thread | None:
+        row = self._row(self._THREAD + "WHERE t.id=?", number)
+        return Thread(*row) if row else None
+
+    def threads_of_prompt(self, prompt: str, prefix: bool) -> list[Thread]:
+        """The threads of a prompt, or of all that begin so, with the original before its copies."""
+        test = "t.prompt>=?1 AND t.prompt<?1||char(1114111)" if prefix else "t.prompt=?1"
+        rows = self._rows(
+            self._THREAD + f"WHERE {test} ORDER BY t.prompt, t.canonical IS NOT NULL, s.session_id LIMIT 100", prompt
+        )
+        return [Thread(*row) for row in rows]
+
+    def unattached(self, session: int) -> Thread | None:
+        row = self._row(self._THREAD + "WHERE t.session=? AND t.prompt IS NULL", session)
+        return Thread(*row) if row else None
+
+    def turns(self, thread: int) -> list[TurnRow]:
+        """What of a thread is a turn, in order: generations by number, then the live transcript, by offset.
+
+        Each record stands where its session's own files hold it first; a forked file that repeats it comes last.
+        """
+        rows = self._rows(
+            "SELECT r.id,r.uuid,r.kind,ty.text,r.ts,r.flags,r.hidden,r.parent,r.tokens,r.agent,tn.text,c.file,"
+            "min(CASE WHEN f.session IS r.session THEN f.rank ELSE f.rank+?2 END),c.offset "
+            "FROM records r JOIN copies c ON c.record=r.id JOIN files f ON f.id=c.file "
+            "LEFT JOIN names ty ON ty.id=r.type LEFT JOIN names tn ON tn.id=r.tool "
+            f"WHERE r.thread=?1 AND r.hidden&2=0 AND (r.kind<>{OTHER} OR ty.text IN ('user','assistant')) "
+            "GROUP BY r.id",
+            thread,
+            4 * LIVE_RANK,
+        )
+        return sorted((TurnRow(*row) for row in rows), key=lambda turn: (turn.rank, turn.file, turn.offset))
+
+    def chain(self, session: int) -> list[tuple[int, bytes, bytes | None, int]]:
+        """(id, uuid, parent, kind) of a session's main-chain records, in order."""
+        return self._rows(
+            "SELECT r.id,r.uuid,r.parent,r.kind FROM threads t JOIN records r ON r.thread=t.id JOIN files f ON f.id=r.file "
+            f"WHERE t.session=? AND r.agent IS NULL AND r.flags&{SIDECHAIN}=0 AND length(r.uuid)=16 "
+            "ORDER BY f.rank,f.path,r.offset",
+            session,
+        )
+
+    def at_uuid(self, uuid: bytes, session: int) -> Record | None:
+        """The record of a uuid in a session, else in the session that has the original."""
+        row = self._row(
+            self._RECORD + "WHERE r.uuid=? ORDER BY r.session<>?, r.hidden&1, s.session_id LIMIT 1", uuid, session
+        )
+        return Record(*row) if row else None
+
+    def thread_before(self, thread: Thread) -> int | None:
+        """The thread of the same session that began last before this one."""
+        row = self._row(
+            "SELECT id FROM threads WHERE session=? AND prompt IS NOT NULL AND id<>? AND turns>0 AND first_ts<? "
+            "ORDER BY first_ts DESC LIMIT 1",
+            thread.session,
+            thread.id,
+            thread.first_ts,
+        )
+        return row[0] if row else None
+
+    def started_by(self, thread: Thread) -> int | None:
+        """The thread that launched the task whose notification this one begins with."""
+        row = self._row(
+            "SELECT b.thread FROM links n JOIN records a ON a.id=n.record "
+            "JOIN links c ON c.session=n.session AND c.kind IN (?,?) AND c.key=n.key JOIN records b ON b.id=c.record "
+            "WHERE n.session=? AND n.kind=? AND a.thread=? AND b.thread<>a.thread ORDER BY c.kind, b.id LIMIT 1",
+            s.CALL,
+            s.SPAWN,
+            thread.session,
+            s.NOTIFIED,
+            thread.id,
+        )
+        return row[0] if row else None
+
+    def also_in(self, record: Record) -> list[str]:
+        """The other sessions that hold the record: under their own name, or in a file of theirs."""
+        rows = self._rows(
+            "SELECT s.session_id FROM records r JOIN sessions s ON s.id=r.session WHERE r.uuid=?1 AND r.session<>?2 "
+            "UNION SELECT s.session_id FROM copies c JOIN files f ON f.id=c.file JOIN sessions s ON s.id=f.session "
+            "WHERE c.record=?3 AND f.session<>?2 ORDER BY 1",
+            record.uuid,
+            record.session,
+            record.id,
+        )
+        return [name for (name,) in rows]
+
+    def is_live(self, session: int) -> bool:
+        """Is there a live transcript to resume?"""
+        row = self._row(
+            "SELECT 1 FROM files WHERE session=? AND generation IS NULL AND agent IS NULL AND id NOT IN (SELECT file FROM doomed) "
+            "LIMIT 1",
+            session,
+        )
+        return row is not None
+
+    # Lists
+
+    def session_list(self, sessions: Sequence[int] | None, since: int | None, until: int | None) -> list[dict[str, Any]]:
+        """Every session (of those given), the latest first, without its title."""
+        wanted = None if sessions is None else set(sessions)
+        counts = dict(self._rows("SELECT session, count(*) FROM records GROUP BY session"))
+        sizes: dict[int, tuple[int, int, int]] = {
+            session: (live or 0, generations or 0, files)
+            for session, live, generations, files in self._rows(
+                "SELECT session, sum(CASE WHEN generation IS NULL THEN size END), count(generation), count(*) FROM files "
+                "WHERE session IS NOT NULL AND agent IS NULL GROUP BY session"
+            )
+        }
+        rows = self._rows(
+            "SELECT s.id,s.session_id,s.project,s.folder,s.forked_from,min(t.first_ts),max(t.last_ts),"
+            "count(t.prompt) FILTER (WHERE t.canonical IS NULL),coalesce(sum(t.tokens),0) FROM sessions s "
+            "LEFT JOIN threads t ON t.session=s.id GROUP BY s.id ORDER BY 7 DESC, 2"
+        )
+        found = []
+        for number, session_id, project, folder, forked, first, last, threads, tokens in rows:
+            if wanted is not None and number not in wanted:
+                continue
+            if (since is not None and (last is None or last < since)) or (until is not None and (first is None or first > until)):
+                continue
+            live, generations, files = sizes.get(number, (0, 0, 0))
+            if number not in counts and not files:
+                continue
+            found.append(
+                {
+                    "id": number, "session_id": session_id, "project": project, "folder": folder, "forked_from": forked,
+                    "first_ts": first, "last_ts": last, "threads": threads, "records": counts.get(number, 0),
+                    "est_tokens": tokens, "bytes": live, "generations": generations, "live": files > generations,
+                }
+            )  # fmt: skip
+        return found
+
+    def session_title(self, session: int) -> str | None:
+        """A session's title: what the person set, else the client's, else a summary of a record of it."""
+        row = self._row(
+            "SELECT t.text FROM titles t JOIN copies c ON c.record=t.record JOIN files f ON f.id=c.file "
+            "WHERE t.session=? AND t.kind<3 ORDER BY t.kind, f.rank DESC, c.offset DESC LIMIT 1",
+            session,
+        ) or self._row(
+            "SELECT t.text FROM titles t JOIN records r ON r.uuid=t.leaf AND r.session=?1 JOIN copies c ON c.record=t.record "
+            "JOIN files f ON f.id=c.file WHERE t.leaf IS NOT NULL AND r.hidden&1=0 "
+            "ORDER BY r.ts DESC, f.rank DESC, f.path, c.offset DESC LIMIT 1",
+            session,
+        )
+        return row[0] if row else None
+
+    def first_prompt(self, session: int) -> str | None:
+        """The title of the first thread that has one."""
+        row = self._row(
+            "SELECT title FROM threads WHERE session=? AND prompt IS NOT NULL AND title IS NOT NULL "
+            "ORDER BY title_rank>1, first_ts IS NULL, first_ts, id LIMIT 1",
+            session,
+        )
+        return row[0] if row else None
+
+    # Health
+
+    def counts(self) -> dict[str, Any]:
+        """What the Map knows of `status`."""
+        one = self._rows(
+            "SELECT (SELECT count(*) FROM sessions WHERE EXISTS(SELECT 1 FROM threads WHERE session=sessions.id)),"
+            "(SELECT count(*) FROM threads WHERE prompt IS NOT NULL AND canonical IS NULL),"
+            "(SELECT count(*) FROM records WHERE length(uuid)=16),"
+            "(SELECT count(*) FROM copies c JOIN records r ON r.id=c.record WHERE length(r.uuid)<>16),"
+            "(SELECT count(*) FROM gaps WHERE kind=1),"
+            "(SELECT coalesce(sum(length),0) FROM gaps WHERE kind=2),"
+            "(SELECT count(*) FROM threads t JOIN records r ON r.thread=t.id WHERE t.prompt IS NULL AND length(r.uuid)=16),"
+            "(SELECT count(DISTINCT project) FROM sessions),"
+            "(SELECT count(*) FROM files),"
+            "(SELECT coalesce(sum(size),0) FROM files WHERE generation IS NULL),"
+            "(SELECT count(*) FROM files WHERE generation IS NOT NULL)"
+        )[0]
+        names = (
+            "sessions", "threads", "records", "no_uuid", "unparsed", "pending_bytes", "unattached", "projects", "files",
+            "live_bytes", "generations",
+        )  # fmt: skip
+        return dict(zip(names, one, strict=True))
+
+    def unparsed(self, limit: int) -> list[dict[str, Any]]:
+        """The first spans that hold no record."""
+        rows = self._rows(
+            "SELECT f.path,g.line,g.offset,g.length FROM gaps g JOIN files f ON f.id=g.file WHERE g.kind=1 "
+            "ORDER BY f.path,g.offset LIMIT ?",
+            limit,
+        )
+        return [{"path": path, "line": line, "offset": offset, "length": length} for path, line, offset, length in rows]
+
+    def generation_files(self) -> list[tuple[str, int]]:
+        """(path, packed size) of every generation."""
+        return self._rows("SELECT path, size FROM files WHERE generation IS NOT NULL")
+
+    def only_live(self, before_ns: int) -> list[tuple[str, str, int]]:
+        """(session id, path, mtime) of sessions last written before a time and kept in no generation."""
+        return self._rows(
+            "SELECT s.session_id,f.path,f.mtime_ns FROM files f JOIN sessions s ON s.id=f.session "
+            "WHERE f.generation IS NULL AND f.agent IS NULL AND f.mtime_ns BETWEEN 1 AND ? AND NOT EXISTS("
+            "SELECT 1 FROM files g WHERE g.session=f.session AND g.generation IS NOT NULL) ORDER BY f.mtime_ns",
+            before_ns,
+        )
+
+
+def _identity(path: str) -> tuple[int, int]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        raise NoIndex("the index is gone", "fabled index, or start the daemon: fabled daemon") from None
+    return status.st_dev, status.st_ino
+
+
+def _source(expression: str | None) -> str:
+    """Where hits come from. The full text leads, and its score is worked out before rows are grouped."""
+    if expression is None:
+        return "records r"
+    return (
+        f"(SELECT rowid AS id, bm25(fts,{TEXT_WEIGHT},{THINKING_WEIGHT},{PARTS_WEIGHT}) AS score FROM fts "
+        "WHERE fts MATCH :expression) m CROSS JOIN records r ON r.id=m.id"
+    )
+
+
+def _side(where: Where) -> str:
+    """What keeps a subagent's records apart from those of its thread, where that is asked for."""
+    return f"CASE WHEN r.flags&{SIDECHAIN} THEN coalesce(r.agent,-1) ELSE 0 END" if where.subagents else "0"
+
+
+def _list(numbers: Iterable[int]) -> str:
+    return ",".join(str(int(number)) for number in numbers)
+
+
+def _test(where: Where) -> tuple[str, dict[str, Any]]:
+    """The condition on `records r` that a restriction makes, and its values."""
+    tests = ["r.hidden&2=0" if where.own else "r.hidden=0"]
+    args: dict[str, Any] = {}
+    if where.sessions is not None:
+        tests.append(f"r.session IN ({_list(where.sessions)})")
+    if where.kinds is not None:
+        tests.append(f"r.kind IN ({_list(where.kinds)})")
+    if where.tools is not None:
+        tests.append(f"r.tool IN ({_list(where.tools)})")
+    if where.files is not None:
+        tests.append(
+            "r.thread IN (SELECT b.thread FROM touches a JOIN records b ON b.id=a.record "
+            f"WHERE a.path IN ({_list(where.files)}))"
+        )
+    if where.since is not None:
+        tests.append("r.ts>=:since")
+        args["since"] = where.since
+    if where.until is not None:
+        tests.append("r.ts<=:until")
+        args["until"] = where.until
+    if where.term is not None:
+        tests.append(
+            "r.thread IN (SELECT b.thread FROM records b WHERE b.id IN (SELECT rowid FROM fts WHERE fts MATCH :term))"
+        )
+        args["term"] = where.term
+    if where.subagents is False:
+        tests.append(f"r.agent IS NULL AND r.flags&{SIDECHAIN}=0")
+    return " AND ".join(tests), args
+
+
+class Marker:
+    """Finds what an expression matches in a text, with the index's own tokenizer, in a table of its own in memory."""
+
+    def __init__(self) -> None:
+        self._db = apsw.Connection(":memory:")
+        self._db.execute(f"CREATE VIRTUAL TABLE t USING fts5(text, tokenize='{TOKENIZER}', columnsize=0)")
+
+    def close(self) -> None:
+        self._db.close()
+
+    def marks(self, text: str, expression: str) -> list[tuple[int, int]]:
+        """(start, end) of each match in `text`, which must hold no control characters."""
+        self._db.execute("INSERT INTO t(rowid,text) VALUES(1,?)", (text,))
+        try:
+            row = self._db.execute("SELECT highlight(t,0,char(1),char(2)) FROM t WHERE t MATCH ?", (expression,)).fetchone()
+        finally:
+            self._db.execute("DELETE FROM t WHERE rowid=1")
+        if row is None:
+            return []
+        found: list[tuple[int, int]] = []
+        at = 0
+        for piece in row[0].split("\x01")[1:]:
+            if not found:
+                at = row[0].index("\x01")
+            inside, _, after = piece.partition("\x02")
+            found.append((at, at + len(inside)))
+            at += len(inside) + len(after)
+        return found

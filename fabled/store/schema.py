@@ -1,0 +1,78 @@
+"""The tables of Map and Ledger and their versions.
+
+A Map of another version is rebuilt, a Ledger of an older one migrated, a newer one of either refused.
+"""
+
+from __future__ import annotations
+
+MAP_VERSION = 1
+LEDGER_VERSION = 1
+APPLICATION_ID = 0x66626C64  # "fbld": tells our databases from anything else at their place
+
+MAP = """
+CREATE TABLE names(id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+CREATE TABLE sessions(
+    id INTEGER PRIMARY KEY, session_id TEXT NOT NULL UNIQUE, project TEXT, folder TEXT, forked_from TEXT);
+CREATE TABLE files(
+    id INTEGER PRIMARY KEY, path TEXT NOT NULL, folder TEXT, project TEXT, session INTEGER, agent INTEGER,
+    generation TEXT, rank INTEGER NOT NULL,
+    dev INTEGER, ino INTEGER, size INTEGER, mtime_ns INTEGER,
+    resume_offset INTEGER NOT NULL DEFAULT 0, resume_line INTEGER NOT NULL DEFAULT 1, tail BLOB,
+    complete INTEGER NOT NULL DEFAULT 0, replaces INTEGER,
+    has_prompts INTEGER NOT NULL DEFAULT 0, guessed INTEGER NOT NULL DEFAULT 0, current TEXT,
+    meta_stamp INTEGER, meta_call INTEGER, root_uuid BLOB, root_prompt TEXT, root_source BLOB);
+CREATE INDEX files_path ON files(path);
+CREATE TABLE file_sessions(session INTEGER, file INTEGER, PRIMARY KEY(session, file)) WITHOUT ROWID;
+CREATE TABLE copies(
+    file INTEGER, offset INTEGER, length INTEGER NOT NULL, line INTEGER NOT NULL, digest BLOB NOT NULL,
+    record INTEGER NOT NULL, PRIMARY KEY(file, offset)) WITHOUT ROWID;
+CREATE INDEX copies_record ON copies(record);
+CREATE TABLE gaps(
+    file INTEGER, offset INTEGER, length INTEGER NOT NULL, line INTEGER NOT NULL, kind INTEGER NOT NULL,
+    PRIMARY KEY(file, offset)) WITHOUT ROWID;
+CREATE TABLE records(
+    id INTEGER PRIMARY KEY, session INTEGER NOT NULL, uuid BLOB NOT NULL, type INTEGER NOT NULL, kind INTEGER NOT NULL,
+    ts INTEGER, thread INTEGER, parent BLOB, prompt INTEGER, agent INTEGER, tool INTEGER,
+    flags INTEGER NOT NULL DEFAULT 0, hidden INTEGER NOT NULL DEFAULT 0,
+    file INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL, tokens INTEGER NOT NULL DEFAULT 0);
+CREATE UNIQUE INDEX records_uuid ON records(uuid, session);
+CREATE INDEX records_thread ON records(thread) WHERE thread IS NOT NULL;
+CREATE INDEX records_agent ON records(agent, session) WHERE agent IS NOT NULL;
+CREATE TABLE links(
+    session INTEGER, kind INTEGER, key INTEGER, record INTEGER, PRIMARY KEY(session, kind, key, record)) WITHOUT ROWID;
+CREATE TABLE shares(a INTEGER, b INTEGER, PRIMARY KEY(a, b)) WITHOUT ROWID;
+CREATE TABLE touches(path INTEGER, record INTEGER, PRIMARY KEY(path, record)) WITHOUT ROWID;
+CREATE TABLE threads(
+    id INTEGER PRIMARY KEY, session INTEGER NOT NULL, prompt TEXT, first_ts INTEGER, last_ts INTEGER,
+    turns INTEGER NOT NULL DEFAULT 0, tokens INTEGER NOT NULL DEFAULT 0,
+    title TEXT, title_record INTEGER, title_rank INTEGER NOT NULL DEFAULT 99, canonical INTEGER);
+CREATE UNIQUE INDEX threads_key ON threads(session, prompt);
+CREATE INDEX threads_prompt ON threads(prompt);
+CREATE TABLE titles(record INTEGER PRIMARY KEY, session INTEGER, leaf BLOB, kind INTEGER NOT NULL, text TEXT NOT NULL);
+CREATE INDEX titles_session ON titles(session);
+CREATE INDEX titles_leaf ON titles(leaf) WHERE leaf IS NOT NULL;
+CREATE TABLE citations(record INTEGER, ref TEXT, PRIMARY KEY(record, ref)) WITHOUT ROWID;
+CREATE INDEX citations_ref ON citations(ref);
+CREATE TABLE dirty(session INTEGER PRIMARY KEY, what INTEGER NOT NULL);
+CREATE TABLE doomed(file INTEGER PRIMARY KEY);
+CREATE VIRTUAL TABLE fts USING fts5(
+    text, thinking, parts, content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2');
+"""
+"""The derived tables.
+
+`files.mtime_ns` is -1 while a stamp is too young to prove anything, `complete` 0 until the whole file is stored,
+`replaces` the row whose content this one supersedes, `guessed` 1 when file order decided a membership.
+`dirty` (bit 1 memberships, bit 2 subagents) and `doomed` (files to forget) are work promised in the transaction that
+made it necessary, so that a kill between two commits loses none of it.
+"""
+
+CALL, ANSWER, SPAWN, TASK, SAID_PROMPT, SAID_COMMAND, SAID_QUEUE, ORPHAN, SIDE, NOTIFIED, ALIAS = range(1, 12)
+"""Kinds of `links`: tool_use id of a call; tool_use id a result answers; agent id a record names; text of a Task's
+prompt; typed text of a prompt, of a queued command, of a queue operation; parent uuid that is not in the Map; text of
+an inline sidechain's root; ids a task notification names; odd uuid of a record. `key` is a 64-bit hash (`transcript.text.key64`)."""
+
+LEDGER = """
+CREATE TABLE losses(
+    kind TEXT NOT NULL, session_id TEXT NOT NULL, path TEXT NOT NULL, at INTEGER NOT NULL,
+    in_vault INTEGER NOT NULL, nowhere INTEGER NOT NULL, PRIMARY KEY(kind, session_id, path)) WITHOUT ROWID;
+"""

@@ -1,0 +1,420 @@
+"""Says what of a record is worth searching and what it links to, and takes recalled passages out of the text.
+
+Which thread a record belongs to is left to `threads`, how a turn is shown to a reader to `render`.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any
+
+from .record import uuid_bytes
+
+OTHER, PROMPT, REPLY, THINKING, CALL, RESULT, QUEUED, SUMMARY, COMMAND, NOTICE = range(10)
+"""What a record is to a reader; stored as `records.kind`."""
+
+SIDECHAIN, REDUCED, FORKED, STARTS = 1, 2, 4, 8
+"""Bits of `records.flags`."""
+
+TEXT_LIMIT = 65_536
+"""Searchable characters of one record."""
+RESULT_HEAD = 1_500
+"""Searchable characters of one tool result: its head."""
+INPUT_HEAD = 4_000
+"""Searchable characters of one tool call's input."""
+TITLE_LIMIT = 400
+
+TITLE_KINDS = {"custom-title": (1, "customTitle"), "ai-title": (2, "aiTitle"), "summary": (3, "summary")}
+_COMMAND = ("<command-name>", "<command-message>", "<local-command-", "<bash-input>", "<bash-stdout>", "<bash-stderr>", "Caveat:")
+_NOTICE = ("[Request interrupted", "<ide_opened_file>", "<ide_selection>")
+_NOTIFICATION = "<task-notification>"
+_FILE_KEYS = ("file_path", "notebook_path", "path")
+_CAMEL = re.compile("(?<![A-Za-z0-9])(?:[A-Z]*+[a-z0-9]++[A-Z]|[A-Z]{2,}[a-z])[A-Za-z0-9]{0,80}")
+_HUMP = re.compile("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NOTIFIED = re.compile(r"<(?:tool-use-id|task-id)>\s*([^<\s]{1,200})\s*</")
+_WIDE = re.compile("[\u1100-\u11ff\u2e80-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
+
+# A sentinel has attributes: a text that only names the tag is talk about it (case A26).
+_TAG = re.compile(r"<historical_context\s[^<>]{0,100000}>|</\s*historical_context\s*>", re.IGNORECASE)
+_OPENING = re.compile(r"<historical_context\s", re.IGNORECASE)
+_ARCS = re.compile(r"""\barcs\s*=\s*\\{0,6}["']([^"'\\<>]{0,20000})""", re.IGNORECASE)
+
+
+class Facts:
+    """What one record says, for the Map. Plain attributes: one is made for every record read."""
+
+    __slots__ = (
+        "agent", "alias", "answers", "calls", "citations", "cwd", "files", "forked_from", "kind", "notified", "parent", "parts",
+        "prompt", "said", "session", "sidechain", "source", "spawned", "starts", "task_prompts", "text", "thinking",
+        "title", "tokens", "tool", "ts", "type", "uuid", "via_call",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.uuid: bytes | None = None
+        self.alias: bytes | None = None
+        """8 bytes standing for an odd uuid (`request_…` of some desktop versions): no id, but children name it"""
+        self.session: str | None = None
+        self.type = ""
+        self.kind = OTHER
+        self.ts: int | None = None
+        """milliseconds since 1970, UTC"""
+        self.parent: bytes | None = None
+        self.prompt: str | None = None
+        self.source: bytes | None = None
+        """sourceToolAssistantUUID"""
+        self.agent: str | None = None
+        self.cwd: str | None = None
+        self.forked_from: str | None = None
+        self.sidechain = False
+        self.starts = False
+        """begins a thread where no promptId says otherwise"""
+        self.calls: list[tuple[str, str]] = []
+        """(tool_use id, tool name)"""
+        self.answers: str | None = None
+        """the tool_use id a result answers"""
+        self.spawned: str | None = None
+        """the agentId a result or a progress record names"""
+        self.via_call: str | None = None
+        """parentToolUseID"""
+        self.task_prompts: list[str] = []
+        self.notified: list[str] = []
+        """tool_use ids and task ids a task notification names"""
+        self.tool: str | None = None
+        self.files: list[str] = []
+        self.text = ""
+        self.thinking = ""
+        self.parts = ""
+        self.citations: tuple[str, ...] = ()
+        self.title: tuple[int, str, bytes | None] | None = None
+        """(kind, text, leaf uuid)"""
+        self.said: int | None = None
+        """hash of what a person typed"""
+        self.tokens = 0
+
+
+def key64(text: str) -> int:
+    """A signed 64-bit key of a text, the same on every machine."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big", signed=True)
+
+
+def odd(uuid: str) -> bytes:
+    """Eight bytes that stand for a uuid without uuid form."""
+    return blake2b(uuid.encode("utf-8", "surrogatepass"), digest_size=8, person=b"fabled-alias").digest()
+
+
+def milliseconds(value: object) -> int | None:
+    """An ISO 8601 timestamp as milliseconds since 1970, None where it is missing or odd."""
+    if type(value) is not str:
+        return None
+    try:
+        return int(datetime.fromisoformat(value).timestamp() * 1000 + 0.5)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def clean(text: str) -> str:
+    """The text with half surrogate pairs replaced by U+FFFD, so that it can be stored as UTF-8."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def estimate(text: str) -> int:
+    """Tokens of a text, roughly: four ASCII characters or one CJK character a token (E08: within a factor of 2)."""
+    size = len(text)
+    if text.isascii():
+        return (size + 3) // 4
+    wide = len(_WIDE.findall(text))
+    return wide + (size - wide + 2) // 3
+
+
+def strip_recalled(text: str) -> tuple[str, tuple[str, ...]]:
+    """Takes recalled passages out of a text: (the text without them, what they cite).
+
+    Nested ones end with their outermost; one without end takes the rest; behind the end, further closing tags
+    without an opening one still belong to it (a quoted passage may hold a stray one).
+    """
+    refs: list[str] = []
+    kept: list[str] = []
+    pos = 0
+    while True:
+        opening = _OPENING.search(text, pos)
+        if opening is None:
+            kept.append(text[pos:])
+            break
+        kept.append(text[pos : opening.start()])
+        depth, end = 0, -1
+        for tag in _TAG.finditer(text, opening.start()):
+            if tag.group()[1] == "/":
+                depth -= 1
+                if depth <= 0:
+                    end = tag.end()
+            elif depth <= 0 and end >= 0:
+                break
+            else:
+                depth = max(depth, 0) + 1
+        stop = end if end >= 0 else len(text)
+        for found in _ARCS.finditer(text, opening.start(), stop):
+            refs.extend(ref for ref in re.split(r"[,\s]+", found[1]) if ref)
+        pos = stop
+        if stop >= len(text):
+            break
+    return "".join(kept), tuple(dict.fromkeys(refs))
+
+
+def _strings(value: Any) -> list[str]:
+    """Every string inside a JSON value, in order (iterative: depth is the input's)."""
+    found: list[str] = []
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if type(item) is str:
+            found.append(item)
+        elif type(item) is dict:
+            waiting.extend(reversed(item.values()))
+        elif type(item) is list:
+            waiting.extend(reversed(item))
+    return found
+
+
+def _humps(text: str) -> str:
+    """The parts of the camelCase words of a text (unicode61 splits at `_`, `.`, `/`, `-` by itself)."""
+    words = _CAMEL.findall(text)
+    if not words:
+        return ""
+    return _HUMP.sub(" ", "\n".join(dict.fromkeys(words)))
+
+
+def _result_text(content: Any) -> str:
+    if type(content) is str:
+        return content
+    if type(content) is dict:
+        content = [content]
+    if type(content) is not list:
+        return ""
+    out = []
+    for block in content:
+        if type(block) is str:
+            out.append(block)
+        elif type(block) is dict and type(block.get("text")) is str:
+            out.append(block["text"])
+    return "\n".join(out)
+
+
+def _input_text(value: Any) -> str:
+    """The strings of a tool call's input, keys left out, cut to its head."""
+    if type(value) is dict:
+        first = [item for item in value.values() if type(item) is str]
+        if len(first) == len(value):
+            return "\n".join(first)[:INPUT_HEAD]
+    return "\n".join(_strings(value))[:INPUT_HEAD]
+
+
+def _blocks(f: Facts, content: Any, texts: list[str], thoughts: list[str]) -> tuple[bool, bool, bool]:
+    """Reads message content of any shape; (has a tool result, a tool call, a text)."""
+    if type(content) is str:
+        texts.append(content)
+        f.tokens += estimate(content)
+        return False, False, True
+    if type(content) is dict:
+        content = [content]
+    has_result = has_call = has_text = False
+    if type(content) is not list:
+        return has_result, has_call, has_text
+    for block in content:
+        if type(block) is str:
+            texts.append(block)
+            f.tokens += estimate(block)
+            has_text = True
+            continue
+        if type(block) is not dict:
+            continue
+        kind = block.get("type")
+        if kind == "tool_result":
+            has_result = True
+            answers = block.get("tool_use_id")
+            if type(answers) is str and f.answers is None:
+                f.answers = answers
+            body = _result_text(block.get("content"))
+            f.tokens += estimate(body)
+            texts.append(body)
+        elif kind == "tool_use":
+            has_call = True
+            name, call = block.get("name"), block.get("id")
+            arguments = block.get("input")
+            name = name if type(name) is str else ""
+            if type(call) is str:
+                f.calls.append((call, name))
+            if f.tool is None:
+                f.tool = name
+            if type(arguments) is dict:
+                for key in _FILE_KEYS:
+                    path = arguments.get(key)
+                    if type(path) is str and path:
+                        f.files.append(path)
+                if name in ("Task", "Agent") and type(arguments.get("prompt")) is str:
+                    f.task_prompts.append(arguments["prompt"])
+            body = _input_text(arguments)
+            f.tokens += estimate(body) + 4
+            texts.append(f"{name}\n{body}" if name else body)
+        elif kind == "thinking":
+            thought = block.get("thinking")
+            if type(thought) is str and thought:
+                thoughts.append(thought)
+                f.tokens += estimate(thought)
+        else:
+            body = block.get("text")
+            if type(body) is str:
+                texts.append(body)
+                f.tokens += estimate(body)
+                has_text = True
+    return has_result, has_call, has_text
+
+
+def facts(obj: dict[str, Any], recalled: bool) -> Facts:
+    """What one parsed record says. `recalled`: its bytes hold the name of the sentinel tag."""
+    f = Facts()
+    get = obj.get
+    kind = get("type")
+    f.type = kind = kind if type(kind) is str else ""
+    uuid = get("uuid")
+    f.uuid = uuid_bytes(uuid)
+    if f.uuid is None and type(uuid) is str and uuid:
+        f.alias = odd(uuid)
+    session = get("sessionId")
+    if type(session) is str and session:
+        f.session = session
+    f.ts = milliseconds(get("timestamp"))
+    cwd = get("cwd")
+    if type(cwd) is str:
+        f.cwd = cwd
+    parent = get("parentUuid")
+    if parent is not None:
+        f.parent = uuid_bytes(parent) or (odd(parent) if type(parent) is str and parent else None)
+    f.sidechain = get("isSidechain") is True
+    agent = get("agentId")
+    if type(agent) is str:
+        f.agent = agent
+
+    texts: list[str] = []
+    thoughts: list[str] = []
+    if kind == "assistant":
+        message = get("message")
+        content = message.get("content") if type(message) is dict else message
+        _, has_call, has_text = _blocks(f, content, texts, thoughts)
+        f.kind = REPLY if has_text else CALL if has_call else THINKING if thoughts else OTHER
+    elif kind == "user":
+        _user(f, obj, texts, thoughts)
+    elif kind == "progress":
+        _progress(f, get("data"), texts, thoughts)
+        call = get("parentToolUseID")
+        if type(call) is str:
+            f.via_call = call
+    elif kind == "attachment":
+        body = get("attachment")
+        if type(body) is dict and body.get("type") == "queued_command":
+            _blocks(f, body.get("prompt"), texts, thoughts)
+            f.kind = QUEUED
+            f.said = _said(texts)
+    elif kind == "queue-operation":
+        content = get("content")
+        if get("operation") == "enqueue" and type(content) is str and content:
+            texts.append(content)
+            f.tokens += estimate(content)
+            f.kind = NOTICE if content.startswith(_NOTIFICATION) else QUEUED
+            f.said = _said(texts)
+    elif kind == "system":
+        if get("subtype") in ("local_command", "away_summary") and type(get("content")) is str:
+            texts.append(obj["content"])
+            f.tokens += estimate(obj["content"])
+            f.kind = SUMMARY if get("subtype") == "away_summary" else COMMAND
+    elif kind in TITLE_KINDS:
+        number, name = TITLE_KINDS[kind]
+        title = get(name)
+        if type(title) is str and title.strip():
+            f.title = (number, clean(title.strip()[:TITLE_LIMIT]), uuid_bytes(get("leafUuid")))
+    elif type(get("message")) is dict:
+        _blocks(f, obj["message"].get("content"), texts, thoughts)
+
+    if recalled:
+        everything: list[str] = []
+        for piece in _strings(obj):
+            if "historical_context" in piece or "HISTORICAL_CONTEXT" in piece:
+                everything.extend(strip_recalled(piece)[1])
+        f.citations = tuple(dict.fromkeys(everything))
+    if texts:
+        text = "\n".join(texts) if len(texts) > 1 else texts[0]
+        if recalled:
+            text = strip_recalled(text)[0]
+        if f.kind == RESULT:
+            text = text[:RESULT_HEAD]
+        f.text = clean(text[:TEXT_LIMIT])
+        f.parts = _humps(f.text)
+    if thoughts:
+        text = "\n".join(thoughts)
+        f.thinking = clean((strip_recalled(text)[0] if recalled else text)[:TEXT_LIMIT])
+    return f
+
+
+def _said(texts: list[str]) -> int:
+    return key64(" ".join(" ".join(texts).split()))
+
+
+def _user(f: Facts, obj: dict[str, Any], texts: list[str], thoughts: list[str]) -> None:
+    get = obj.get
+    prompt = get("promptId")
+    if type(prompt) is str and prompt:
+        f.prompt = prompt
+    f.source = uuid_bytes(get("sourceToolAssistantUUID"))
+    fork = get("forkedFrom")
+    if type(fork) is dict and type(fork.get("sessionId")) is str:
+        f.forked_from = fork["sessionId"]
+    message = get("message")
+    content = message.get("content") if type(message) is dict else message
+    has_result, _, _ = _blocks(f, content, texts, thoughts)
+    if has_result:
+        f.kind = RESULT
+        outcome = get("toolUseResult")
+        if type(outcome) is dict and type(outcome.get("agentId")) is str:
+            f.spawned = outcome["agentId"]
+        return
+    head = next((t for t in texts if t.strip()), "").lstrip()[:200]
+    if get("isCompactSummary") is True:
+        f.kind, f.starts = SUMMARY, True
+    elif head.startswith(_NOTIFICATION):
+        f.kind, f.starts = NOTICE, True
+        f.notified = _NOTIFIED.findall("\n".join(texts)[:4000])
+    elif head.startswith(_COMMAND):
+        f.kind, f.starts = COMMAND, True
+        if head.startswith(("Caveat:", "<local-command-caveat>")):
+            texts.clear()
+    elif get("isMeta") is True or (head.startswith(_NOTICE) and sum(1 for t in texts if t.strip()) == 1):
+        f.kind = NOTICE
+    else:
+        f.kind, f.starts = PROMPT, True
+        f.said = _said(texts)
+
+
+def _progress(f: Facts, data: Any, texts: list[str], thoughts: list[str]) -> None:
+    """A subagent's step copied into the main transcript (2.1.12 to 2.1.50) may be the only copy left (FORMAT 8.7)."""
+    if type(data) is not dict or data.get("type") != "agent_progress":
+        return
+    if type(data.get("agentId")) is str:
+        f.spawned = data["agentId"]
+    nested = data.get("message")
+    if type(nested) is not dict:
+        return
+    message = nested.get("message")
+    content = message.get("content") if type(message) is dict else message
+    inner = Facts()
+    has_result, has_call, has_text = _blocks(inner, content, texts, thoughts)
+    f.tool, f.files, f.tokens = inner.tool, inner.files, inner.tokens
+    f.sidechain = True
+    if nested.get("type") == "assistant":
+        f.kind = REPLY if has_text else CALL if has_call else THINKING if thoughts else OTHER
+    elif has_result:
+        f.kind = RESULT
+    else:
+        f.kind, f.tokens = OTHER, 0
+        texts.clear()  # the task prompt, repeated in every progress record

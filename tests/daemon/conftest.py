@@ -1,0 +1,42 @@
+"""After every test of the daemon: no OS thread, descriptor or process of it is left."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from help_daemon import until
+
+
+def _descriptors() -> set[str]:
+    """Open descriptors by what they are; the interpreter's own caches (urandom and the like) do not count."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if not target.startswith(("/dev/", "/proc/")):
+            found.add(f"{name} {target}")
+    return found
+
+
+def _children() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that leaves something running or open."""
+    linux = os.path.isdir("/proc/self/fd")
+    threads = set(threading.enumerate())
+    descriptors = _descriptors() if linux else set()
+    children = _children() if linux else set()
+    yield
+    assert until(lambda: set(threading.enumerate()) <= threads), set(threading.enumerate()) - threads
+    if linux:
+        assert until(lambda: _descriptors() <= descriptors), _descriptors() - descriptors
+        assert _children() <= children

@@ -1,0 +1,104 @@
+"""Imports go one way: bytes and values, then state, then the verbs, then the process and the edge."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "fabled"
+VERBS = {"indexer", "retrieval", "answers", "check", "present"}
+
+# room → (what of ours it may import, why no more)
+OURS = {
+    "errors": (set(), "the facts everyone names; it knows nobody"),
+    "logs": ({"config"}, "only the type of what it is set up from"),
+    "config": ({"errors"}, "read before anything else exists"),
+    "transcript": ({"errors"}, "pure: bytes and values in, values out"),
+    "store": ({"transcript", "errors"}, "state must not know what it is used for"),
+    "indexer": ({"transcript", "store", "errors"}, "a verb stands on state and values, not on another verb"),
+    "retrieval": ({"transcript", "store", "errors"}, "a verb stands on state and values, not on another verb"),
+    "check": ({"transcript", "store", "errors"}, "a verb stands on state and values, not on another verb"),
+    "answers": ({"retrieval", "transcript", "store", "errors"}, "words for the daemon and the client without one"),
+    "present": (set(), "pure: values in, text out"),
+    "daemon": (VERBS | {"store", "transcript", "config", "logs", "errors", ""}, "the process; the edge uses it"),
+    "client": ({"errors", "cli"}, "the fast path; `cli` only where the fast path ends"),
+    "cli": (
+        VERBS | {"daemon", "store", "transcript", "config", "logs", "errors", "client", ""},
+        "the edge sees every room and nobody sees the edge",
+    ),
+    "__main__": ({"client"}, "the same door as the installed command"),
+}
+
+# library → (rooms that may import it, why)
+THEIRS = {
+    "apsw": ({"store"}, "one room touches SQLite"),
+    "sqlite3": (set(), "its SQLite lacks contentless deletes on the Pythons we support"),
+    "orjson": ({"transcript/record", "daemon/protocol"}, "where the volume is; slower to import than json"),
+    "structlog": ({"logs", "daemon"}, "110 ms of import that no client should pay"),
+    "platformdirs": ({"config"}, "places are worked out once"),
+    "watchdog": ({"daemon/observer"}, "its traps are known to one file"),
+    "apscheduler": ({"daemon/schedule"}, "its traps are known to one file"),
+    "msgspec": ({"config", "daemon"}, "settings and the wire"),
+    "click": ({"cli"}, "the edge"),
+    "rich": ({"cli"}, "the edge"),
+    "socket": ({"daemon"}, "`client` has the same in `_socket`, without enum and selectors"),
+}
+FAST_PATH = {"os", "sys", "time", "errno", "_socket", "hashlib", "pwd", "collections", "__future__"}
+
+
+def room(module: str) -> str:
+    return module.split("/")[0]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The full name of all that a file imports, wherever the statement stands."""
+    folders = ("fabled", *path.relative_to(PACKAGE).parts[:-1])
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = folders[: len(folders) + 1 - node.level] if node.level else ()
+            start = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{start}.{alias.name}" for alias in node.names)
+
+
+def modules() -> list[tuple[str, Path]]:
+    named = [(str(path.relative_to(PACKAGE).with_suffix("")), path) for path in sorted(PACKAGE.rglob("*.py"))]
+    return [(name.removesuffix("/__init__"), path) for name, path in named if name != "__init__"]
+
+
+@pytest.mark.parametrize(("module", "path"), modules(), ids=[name for name, _ in modules()])
+def test_a_module_imports_only_what_its_room_may(module: str, path: Path) -> None:
+    """Each import of ours and of the guarded libraries is in the tables above."""
+    assert room(module) in OURS, f"a new room {room(module)}: say in OURS what it may import, and why"
+    wrong = []
+    for name in imports(path):
+        top, *rest = name.split(".")
+        if top == "fabled":
+            target = rest[0] if rest and (rest[0] in OURS) else ""
+            allowed, why = OURS[room(module)]
+            if target != room(module) and target not in allowed:
+                wrong.append(f"{module} imports {name}: {why}")
+        elif top in THEIRS:
+            rooms, why = THEIRS[top]
+            if room(module) not in rooms and module not in rooms:
+                wrong.append(f"{module} imports {name}: {why}")
+        if room(module) == "client" and top not in FAST_PATH | {"fabled"}:
+            wrong.append(f"{module} imports {name}: a cold `fabled status` would pay for it")
+    assert wrong == []
+
+
+def test_transcript_stays_pure() -> None:
+    """No file, clock or log behind the pure functions: what they say depends on their arguments alone."""
+    impure = {"os", "io", "pathlib", "time", "logging", "socket", "subprocess", "tempfile", "threading"}
+    found = [
+        f"{module} imports {name}"
+        for module, path in modules()
+        if room(module) == "transcript"
+        for name in imports(path)
+        if name.split(".")[0] in impure
+    ]
+    assert found == []
