@@ -67,7 +67,7 @@ def _destination(log_file: str, foreground: bool, json_lines: bool) -> tuple[Wri
     as_json = structlog.processors.JSONRenderer(serializer=_dumps)
     if json_lines:
         return lambda line: print(line, flush=True), [as_json]
-    if _journal_reads_stderr():
+    if journal_reads_stderr():
         return _to_stderr, [_priority_first(as_json)]
     if foreground and sys.stderr.isatty():
         colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -80,7 +80,7 @@ def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _journal_reads_stderr() -> bool:
+def journal_reads_stderr() -> bool:
     """JOURNAL_STREAM is inherited by everything started from a unit, so it must name this very stderr."""
     try:
         status = os.fstat(2)

@@ -6,7 +6,6 @@ The daemon itself is in its own room; here only what a person at a terminal sees
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import click
 from fabled.cli import ask, edge, options
 from fabled.cli.progress import Bar
 from fabled.client import absent, connect
-from fabled.present.terminal import count, path, plural
+from fabled.present.terminal import path, plural
 
 if TYPE_CHECKING:
     from fabled.indexer import Progress
@@ -32,46 +31,42 @@ def daemon(as_json: bool) -> int:
 
     SIGHUP reads the configuration again.
     """
-    from fabled import config
+    from fabled import config, logs
     from fabled.daemon import app
 
     settings = config.load(os.environ)
-    return app.run(settings, ui=Terminal(sys.stderr.isatty() and not as_json))
+    # The journal and programs read lines; everybody else is a person, now or later.
+    watched = not as_json and not logs.journal_reads_stderr()
+    return app.run(settings, ui=Terminal() if watched else None, json_lines=as_json)
 
 
 class Terminal:
-    """What the daemon's start says to the person who watches it; silent where nobody does."""
+    """What the daemon's start says to the person who started it. Called on the writer's OS thread."""
 
-    def __init__(self, watched: bool) -> None:
-        self._watched = watched
-        self._bar = Bar("first index") if watched else None
+    def __init__(self) -> None:
+        self._bar = Bar("first index")
+        self._ready = False
 
     def progress(self, progress: Progress) -> None:
-        if self._bar is not None:
+        if not self._ready:
             self._bar(progress)
 
     def ready(self, summary: Mapping[str, Any]) -> None:
         """Everything there is has been indexed; from here on changes are followed."""
-        if self._bar is None:
-            return
+        self._ready = True
         self._bar.close()
-        self._bar = None
         style = edge.style()
         for root in summary.get("waiting") or []:
-            self.note(f"No transcripts yet: waiting for {path(str(root), style)} to appear.")
+            self.note(f"No transcripts yet: waiting for the folder {path(str(root), style)}.")
         if summary.get("records"):
-            known = f"{plural(summary.get('sessions') or 0, 'session')}, {count(summary['records'])} records"
-            print(
-                f"{known} are searchable; new ones follow as they are written. Ctrl-C stops it.\n"
-                'Try in another terminal:  fabled search "why did we"',
-                file=sys.stderr,
-            )
+            known = f"{plural(summary.get('sessions') or 0, 'session')}, {plural(summary['records'], 'record')}"
+            self.note(f"{known} searchable; new ones follow as they are written. Ctrl-C stops the daemon.")
+            self.note('Try in another terminal:  fabled search "why did we"')
         else:
-            print("Nothing is indexed yet. See how it works meanwhile:  make demo  (or fabled demo)", file=sys.stderr)
+            self.note("Nothing to search yet. See how it works meanwhile:  fabled demo  (or make demo)")
 
     def note(self, text: str) -> None:
-        if self._watched:
-            edge.note(text)
+        edge.note(text)
 
 
 @click.command()

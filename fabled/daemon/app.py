@@ -10,11 +10,10 @@ import faulthandler
 import os
 import queue
 import signal
-import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, Protocol
 
@@ -86,9 +85,8 @@ class Daemon:
                 self._start(left)
             except OSError as fault:
                 where = f"{fault.filename}: " if fault.filename else ""
-                raise StorageFault(
-                    f"the daemon cannot start: {where}{fault.strerror or fault}", "see that the folder is yours to write"
-                ) from fault
+                hint = "see that its folder is yours to write, and the disk not full"
+                raise StorageFault(f"the daemon cannot start: {where}{fault.strerror or fault}", hint) from fault
             notify.ready("indexing")
             why, code = self._wait()
             self._stop(why, code, left)
@@ -114,7 +112,7 @@ class Daemon:
         logs.setup(self._config, foreground=True, json_lines=self._json_lines)
         threading.excepthook = _log_uncaught
         private_folder(places.vault)
-        _tighten(places.data, places.state, places.vault)
+        _tighten(places.data, places.state)
         self._map = Map(places.map_db)
         left.callback(self._map.close)
         self._ledger = Ledger(places.ledger_db)
@@ -169,6 +167,7 @@ class Daemon:
             failed=lambda: self._words.put("failed: the server"),
         )
         self._server.start()
+        _tighten_tree(places.vault)
         # The observer before the first pass, so that nothing falls between the two.
         self._watcher.start()
         self._writer.start()
@@ -196,10 +195,10 @@ class Daemon:
         }
         for number, word in words.items():
             left.callback(signal.signal, number, signal.signal(number, handler(word)))
-        if not sys.stderr.isatty() and os.path.exists(self._config.places.log_file):
-            stacks = left.enter_context(open(self._config.places.log_file, "ab", buffering=0))
-        else:
-            stacks = left.enter_context(open(os.dup(2), "ab", buffering=0))
+        # Written by the interpreter itself, so that it works when nothing else does: not through the log, but beside
+        # its lines.
+        in_file = not sys.stderr.isatty() and os.path.exists(self._config.places.log_file)
+        stacks = left.enter_context(open(self._config.places.log_file if in_file else os.dup(2), "ab", buffering=0))
         faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
         left.callback(faulthandler.unregister, signal.SIGUSR1)
 
@@ -231,7 +230,7 @@ class Daemon:
                 self._problems = fault.problems
                 log.error("config.refused", problems=len(fault.problems))
                 for problem in fault.problems:
-                    log.error("config.problem", path=problem)
+                    log.error("config.problem", reason=problem[:150])
                 raise
             finally:
                 notify.ready("running")
@@ -294,12 +293,14 @@ class Daemon:
 
     def _progress(self, progress: Progress) -> None:
         if self._ui is not None:
-            self._ui.progress(progress)
+            with contextlib.suppress(OSError):  # a terminal that went away
+                self._ui.progress(progress)
 
     def _ready(self, health: Health) -> None:
         notify.notify("STATUS=running")
         if self._ui is not None:
-            self._ui.ready({**self._desk.counts(), "waiting": list(self._watcher.state.waiting)})
+            with contextlib.suppress(OSError):
+                self._ui.ready({**self._desk.counts(), "waiting": list(self._watcher.state.waiting)})
 
     # ── stop ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -332,19 +333,20 @@ class Daemon:
         log.info("daemon.stopped", reason=why)
 
 
-def _tighten(data: str, state: str, vault: str) -> None:
+def _tighten(*folders: str) -> None:
     """Nobody but the owner reads what is kept here, also where it lay open before (a copied home, another umask)."""
-    for folder in (data, state):
+    for folder in folders:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.is_file(follow_symlinks=False):
                     private_file(entry.path)
-    for folder, _, names in os.walk(vault):
-        private_folder(folder)
-        for name in names:
-            path = os.path.join(folder, name)
-            if not os.path.islink(path):
-                private_file(path)
+
+
+def _tighten_tree(top: str) -> None:
+    for folder, _, _ in os.walk(top):
+        with contextlib.suppress(FileNotFoundError):
+            private_folder(folder)
+            _tighten(folder)
 
 
 def _leave_word(state: str, why: str) -> None:

@@ -10,7 +10,7 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -301,6 +301,7 @@ class _Reader(answers.Reader):
 
 
 def _warnings(value: Mapping[str, Any], config: Config, health: Health, watch: WatchState) -> list[Warning_]:
+    places = config.places
     found: list[Warning_] = []
 
     def warn(code: str, message: str, hint: str = "") -> None:
@@ -308,51 +309,47 @@ def _warnings(value: Mapping[str, Any], config: Config, health: Health, watch: W
 
     storage = health.storage
     if storage is not None:
-        seconds = int(time.time() - storage.since)
+        waited = f"changes have waited for {int(time.time() - storage.since)} s"
         if storage.kind == "locked":
-            warn("locked", f"another process has locked the Map for {seconds} s; changes wait", storage.message)
+            warn("locked", f"another process has locked the Map; {waited}", storage.message)
         elif storage.kind == "full":
-            warn("disk_full", f"the disk is full; changes have waited for {seconds} s", f"free space on {config.places.data}")
+            warn("disk_full", f"the disk is full; {waited}", f"free space where {places.data} lies")
         else:
-            warn("storage", f"the Map cannot be written; changes have waited for {seconds} s", storage.message)
+            warn("storage", f"the Map cannot be written; {waited}", storage.message)
     if watch.mode != "events":
-        every = f"{config.degraded_sweep_seconds:g} s"
-        warn("watcher", f"no file events: looking for changes every {every} instead, because {watch.reason}", watch.hint)
+        every = f"every {config.degraded_sweep_seconds:g} s"
+        warn("watcher", f"changes are looked for {every}, not told by events: {watch.reason}", watch.hint)
     for root in watch.waiting:
-        warn("root_missing", f"waiting for {root}: it does not exist", f"if it lies elsewhere, set roots in {config.places.config_file}")
+        hint = f"if transcripts lie elsewhere, set roots in {places.config_file}"
+        warn("root_missing", f"waiting for {root}: it does not exist", hint)
     for note in health.notes:
         warn("root_empty", note, "see that its disk is there")
     if value["wal_bytes"] > BIG_WAL_BYTES:
-        warn(
-            "wal",
-            f"the Map's log of changes holds {value['wal_bytes'] >> 20} MB: a program keeps reading the Map",
-            f"end what has {config.places.map_db} open",
-        )
+        megabytes = value["wal_bytes"] >> 20
+        message = f"the Map's write-ahead log has grown to {megabytes} MB: a program keeps reading the Map"
+        warn("wal", message, f"end what has {places.map_db} open")
     vanished = tuple(dict.fromkeys(loss.session_id for loss in health.losses if loss.kind == "vanished"))
     if vanished:
-        warn("vanished", f"vanished sessions without a copy: {len(vanished)} ({_some(vanished)})", "restore them from a backup")
+        message = f"vanished sessions without a copy: {len(vanished)} ({_some(vanished)})"
+        warn("vanished", message, "if there is a backup of them, put them back")
     for loss in [loss for loss in health.losses if loss.kind == "shrunk"][:SHOWN]:
-        warn("shrunk", f"{loss.path} was cut by another program; {loss.nowhere} records are held nowhere else", "")
-    near = value.get("near_cleanup") or ()
+        warn("shrunk", f"{loss.path} lost {loss.nowhere} records that nothing else holds", "put it back from a backup")
+    near = [str(one.get("session_id") if isinstance(one, Mapping) else one) for one in value.get("near_cleanup") or ()]
     if near:
-        ids = [str(one.get("session_id") if isinstance(one, Mapping) else one) for one in near]
-        warn(
-            "cleanup",
-            f"{len(ids)} sessions exist only as live transcripts and are about to be deleted by the client ({_some(ids)})",
-            "raise cleanupPeriodDays in the client's settings.json, or copy them",
-        )
+        message = f"{len(near)} sessions exist only as live transcripts that the client will soon delete ({_some(near)})"
+        warn("cleanup", message, "raise cleanupPeriodDays in the client's settings.json")
     if value.get("unparsed"):
         first = next(iter(value.get("unparsed_spans") or ()), None)
         where = f"; the first: {first['path']}, line {first['line']}" if isinstance(first, Mapping) else ""
         warn("unparsed", f"{value['unparsed']} places in transcripts are no records{where}", "fabled spans FILE")
     if health.failed:
         path, reason = health.failed[0]
-        more = f" and {len(health.failed) - 1} more" if len(health.failed) > 1 else ""
-        warn("unreadable", f"not read: {path} ({reason}){more}", "tried again when they change")
+        more = f", and {len(health.failed) - 1} more" if len(health.failed) > 1 else ""
+        warn("unreadable", f"not read: {path} ({reason}){more}", "each is tried again when it changes")
     return found
 
 
-def _some(ids: tuple[str, ...] | list[str]) -> str:
+def _some(ids: Sequence[str]) -> str:
     return ", ".join(ids[:SHOWN]) + (", …" if len(ids) > SHOWN else "")
 
 

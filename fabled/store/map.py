@@ -766,7 +766,6 @@ class Map:
         db = self.db
         touched: set[int] = set()
         canonical: dict[int, int] = {}
-        sessions = {session.id for session in loaded}
         where: dict[int, int] = {}
         orphans: list[tuple[int, int, int, int]] = []
         for session in loaded:
@@ -811,9 +810,9 @@ class Map:
                         "UPDATE files SET has_prompts=?,guessed=?,current=? WHERE id=?",
                         (state.has_prompts, state.guessed, state.current, file),
                     )
+        self._write_new()
         db.executemany("UPDATE threads SET canonical=? WHERE id=?", ((c, m) for m, c in canonical.items()))
         self._aggregate(touched, reread)
-        assert sessions
 
     def _attach(self, session: int, reread: Reread) -> None:
         """Joins the session's subagents to the threads that launched them (FORMAT 4.3)."""
@@ -866,6 +865,7 @@ class Map:
         """Counts threads anew from their records; empty ones go."""
         db = self.db
         side = t.SIDECHAIN
+        self._write_new()
         for thread in sorted(threads):
             row = db.execute(
                 "SELECT count(*), min(ts), max(ts), "
