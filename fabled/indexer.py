@@ -322,8 +322,12 @@ class Indexer:
             totals.vanished += gone
             if row is not None:
                 self._note_loss(row, sessions, gone)
-        for session, what in self.map.dirty():
-            self.map.settle(session, what, self.reread)
+        while waiting := self.map.dirty():
+            session, what = waiting[0]
+            for number in self.map.settle(session, what, self.reread):
+                changed = self.map.file(number)
+                if changed is not None and changed.path in self._files and self._files[changed.path].id == number:
+                    self._files[changed.path] = changed
 
     def _losing(self, row: FileRow) -> list[tuple[int, str]]:
         return [

@@ -34,7 +34,7 @@ def demo(as_json: bool) -> int:
         if not as_json:
             edge.put_text("Three invented projects of one developer, some forty records, in a temporary home.\n")
         steps = []
-        for arguments in (["index"], ["search", QUESTION], ["thread", "", "--subagents"], ["status"]):
+        for arguments in (["index"], ["search", QUESTION], ["thread", "", "--subagents"]):
             if arguments[0] == "thread":
                 arguments[1] = _best_thread(home)
             step = _run(home, arguments)
@@ -43,7 +43,8 @@ def demo(as_json: bool) -> int:
                 shown = " ".join(f'"{word}"' if " " in word else word for word in arguments)
                 edge.put_text(f"\n{style.bold(f'$ fabled {shown}')}\n")
                 edge.put(step.stdout)
-                edge.put(step.stderr if step.returncode not in (0, 3) else b"")
+                if step.returncode != 0:
+                    edge.put(step.stderr)
     if as_json:
         edge.put_json({"steps": steps})
     else:

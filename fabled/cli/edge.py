@@ -45,24 +45,25 @@ def _tell(fault: click.ClickException | FabledError, arguments: Sequence[str]) -
     elif isinstance(fault, click.ClickException):
         fault = FabledError(fault.format_message())
     error: dict[str, Any] = {"code": fault.code, "message": _flat(fault.message), "hint": fault.hint}
-    more = fault.candidates if isinstance(fault, Ambiguous) else fault.problems if isinstance(fault, BadConfig) else ()
-    if more:
-        error["problems" if isinstance(fault, BadConfig) else "candidates"] = list(more)
+    if isinstance(fault, Ambiguous):
+        error["candidates"] = list(fault.candidates)
+    if isinstance(fault, BadConfig):
+        error["problems"] = list(fault.problems)
     if wants_json(arguments):
         put_json({"error": error})
-    print(*_lines(fault, more), sep="\n", file=sys.stderr)
+    print(*_lines(fault), sep="\n", file=sys.stderr)
     return fault.exit
 
 
-def _lines(fault: FabledError, more: Sequence[str]) -> list[str]:
-    """One line; below it, where there are several, the problems or candidates."""
-    message = _flat(fault.message)
+def _lines(fault: FabledError) -> list[str]:
+    """One line; a configuration has a line for each of its problems."""
+    hint = f"Next: {visible(fault.hint)}" if fault.hint else ""
     if isinstance(fault, BadConfig):
-        message = f"the configuration has {'a problem' if len(more) == 1 else f'{len(more)} problems'}:"
-    hint = f" Next: {visible(fault.hint)}" if fault.hint else ""
-    if more:
-        return [f"fabled: {message}", *(f"  {visible(one)}" for one in more), *([hint.strip()] if hint else [])]
-    return [f"fabled: {message}{'' if message.endswith(('.', '?', '!')) else '.'}{hint}"]
+        many = "a problem" if len(fault.problems) == 1 else f"{len(fault.problems)} problems"
+        return [f"fabled: the configuration has {many}:", *(f"  {visible(one)}" for one in fault.problems), hint]
+    message = _flat(fault.message)
+    stop = "" if message.endswith((".", "?", "!")) else "."
+    return [f"fabled: {message}{stop} {hint}".rstrip()]
 
 
 def _flat(message: str) -> str:

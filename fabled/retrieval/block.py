@@ -40,7 +40,10 @@ def block(reader: Reader, params: Params) -> dict[str, Any]:
         if not any(readable):
             raise reading.fault(copies, faults)
     best = readable.index(True)
-    listed = [_copy(copy, copies[best], sums, here, number == best) for number, (copy, here) in enumerate(zip(copies, readable, strict=True))]
+    listed = [
+        _copy(copy, copies[best], sums, here, number == best)
+        for number, (copy, here) in enumerate(zip(copies, readable, strict=True))
+    ]
     listed.insert(0, listed.pop(best))
     return {
         "id": content_id(copies[best].digest) if len(record.uuid) != 16 else uuid_text(record.uuid),

@@ -695,8 +695,11 @@ class Map:
     def dirty(self) -> list[tuple[int, int]]:
         return self.db.execute("SELECT session,what FROM dirty ORDER BY session").fetchall()
 
-    def settle(self, session: int, what: int, reread: Reread) -> None:
-        """Works out the memberships of a session anew, with all sessions that share records with it."""
+    def settle(self, session: int, what: int, reread: Reread) -> list[int]:
+        """Works out the memberships of a session anew, with all sessions that share records with it.
+
+        Returns the files whose state changed with that.
+        """
         if what & MEMBERSHIP:
             group = self._group(session)
             loaded = [self._load(number) for number in group]
@@ -708,10 +711,12 @@ class Map:
                     self._project(number)
                     self._drop_empty(number)
                     self.db.execute("DELETE FROM dirty WHERE session=?", (number,))
+            return list(resolution.states)
         elif what & AGENTS:
             with self.transaction("subagents"):
                 self._attach(session, reread)
                 self.db.execute("DELETE FROM dirty WHERE session=?", (session,))
+        return []
 
     def _drop_empty(self, session: int) -> None:
         """Forgets a session that no file holds any more."""

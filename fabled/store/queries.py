@@ -155,11 +155,14 @@ def _open(path: str) -> apsw.Connection:
     except (apsw.NotADBError, apsw.CorruptError):
         raise NoIndex("the index is damaged", "fabled index: it moves it aside and builds it anew") from None
     except apsw.Error as fault:
-        raise StorageFault(f"the index cannot be opened: {fault}", "look at the rights of its folder") from None
+        raise StorageFault(
+            f"the index cannot be opened: {fault}", "look at the rights of its folder"
+        ) from None
     if version > s.MAP_VERSION:
         db.close()
         raise NewerSchema(
-            f"the index was written by a newer fabled (schema {version}, this one knows {s.MAP_VERSION})", "update fabled"
+            f"the index was written by a newer fabled (schema {version}, this one knows {s.MAP_VERSION})",
+            "update fabled",
         )
     if version != s.MAP_VERSION or owner != s.APPLICATION_ID:
         db.close()
@@ -239,7 +242,11 @@ class Queries:
             return tuple(exact)
         if "/" in name or "\\" in name:
             return ()
-        tail = [ids for project, ids in known.by_project.items() if project.replace("\\", "/").rpartition("/")[2] == name]
+        tail = [
+            ids
+            for project, ids in known.by_project.items()
+            if project.replace("\\", "/").rpartition("/")[2] == name
+        ]
         return tuple(number for ids in tail for number in ids)
 
     def project_around(self, folders: Iterable[str]) -> tuple[str, tuple[int, ...]] | None:
@@ -256,7 +263,8 @@ class Queries:
         if exact or len(prefix) < 6:
             return exact
         return self._rows(
-            "SELECT id,session_id FROM sessions WHERE session_id>=?1 AND session_id<?1||char(1114111) ORDER BY 2 LIMIT 20", prefix
+            "SELECT id,session_id FROM sessions WHERE session_id>=?1 AND session_id<?1||char(1114111) ORDER BY 2 LIMIT 20",
+            prefix,
         )
 
     def tool_names(self, name: str) -> tuple[int, ...]:
@@ -273,11 +281,15 @@ class Queries:
         if any(c in pattern for c in "*?["):
             test, values = "(n.text GLOB ?1 OR n.text GLOB ?2)", (pattern, "*/" + pattern)
         else:
-            test, values = "(n.text=?1 OR substr(n.text,-length(?2))=?2)", (pattern, "/" + pattern.lstrip("/"))
+            test, values = (
+                "(n.text=?1 OR substr(n.text,-length(?2))=?2)",
+                (pattern, "/" + pattern.lstrip("/")),
+            )
             if pattern.endswith("/"):
                 test = "(substr(n.text,1,length(?1))=?1 OR instr(n.text,?2)>0)"
         rows = self._rows(
-            f"SELECT n.id FROM names n WHERE {test} AND EXISTS(SELECT 1 FROM touches t WHERE t.path=n.id)", *values
+            f"SELECT n.id FROM names n WHERE {test} AND EXISTS(SELECT 1 FROM touches t WHERE t.path=n.id)",
+            *values,
         )
         return tuple(number for (number,) in rows)
 
@@ -330,7 +342,9 @@ class Queries:
         """The records whose 16-byte uuid lies between two, of every session; the original one of each uuid first."""
         rows = self._rows(
             self._RECORD + "WHERE r.uuid BETWEEN ? AND ? AND length(r.uuid)=16 "
-            "ORDER BY r.uuid, r.hidden&1, s.session_id LIMIT 200", low, high
+            "ORDER BY r.uuid, r.hidden&1, s.session_id LIMIT 200",
+            low,
+            high,
         )
         return [Record(*row) for row in rows]
 
@@ -341,7 +355,9 @@ class Queries:
         index by digest (it would take as much room as everything else that is stored of a copy).
         """
         rows = self._rows(
-            self._RECORD + "WHERE r.uuid BETWEEN ? AND ? AND length(r.uuid)=8 ORDER BY r.uuid LIMIT 200", low[:8], high[:8]
+            self._RECORD + "WHERE r.uuid BETWEEN ? AND ? AND length(r.uuid)=8 ORDER BY r.uuid LIMIT 200",
+            low[:8],
+            high[:8],
         )
         found = [(Record(*row), bytes(row[1])) for row in rows]
         for number, digest in self._rows(
@@ -374,7 +390,8 @@ class Queries:
         """The threads of a prompt, or of all that begin so, with the original before its copies."""
         test = "t.prompt>=?1 AND t.prompt<?1||char(1114111)" if prefix else "t.prompt=?1"
         rows = self._rows(
-            self._THREAD + f"WHERE {test} ORDER BY t.prompt, t.canonical IS NOT NULL, s.session_id LIMIT 100", prompt
+            self._THREAD + f"WHERE {test} ORDER BY t.prompt, t.canonical IS NOT NULL, s.session_id LIMIT 100",
+            prompt,
         )
         return [Thread(*row) for row in rows]
 
@@ -411,7 +428,9 @@ class Queries:
     def at_uuid(self, uuid: bytes, session: int) -> Record | None:
         """The record of a uuid in a session, else in the session that has the original."""
         row = self._row(
-            self._RECORD + "WHERE r.uuid=? ORDER BY r.session<>?, r.hidden&1, s.session_id LIMIT 1", uuid, session
+            self._RECORD + "WHERE r.uuid=? ORDER BY r.session<>?, r.hidden&1, s.session_id LIMIT 1",
+            uuid,
+            session,
         )
         return Record(*row) if row else None
 
@@ -463,7 +482,9 @@ class Queries:
 
     # Lists
 
-    def session_list(self, sessions: Sequence[int] | None, since: int | None, until: int | None) -> list[dict[str, Any]]:
+    def session_list(
+        self, sessions: Sequence[int] | None, since: int | None, until: int | None
+    ) -> list[dict[str, Any]]:
         """Every session (of those given), the latest first, without its title."""
         wanted = None if sessions is None else set(sessions)
         counts = dict(self._rows("SELECT session, count(*) FROM records GROUP BY session"))
@@ -483,7 +504,9 @@ class Queries:
         for number, session_id, project, folder, forked, first, last, threads, tokens in rows:
             if wanted is not None and number not in wanted:
                 continue
-            if (since is not None and (last is None or last < since)) or (until is not None and (first is None or first > until)):
+            if (since is not None and (last is None or last < since)) or (
+                until is not None and (first is None or first > until)
+            ):
                 continue
             live, generations, files = sizes.get(number, (0, 0, 0))
             if number not in counts and not files:
@@ -550,11 +573,14 @@ class Queries:
             "ORDER BY f.path,g.offset LIMIT ?",
             limit,
         )
-        return [{"path": path, "line": line, "offset": offset, "length": length} for path, line, offset, length in rows]
+        return [
+            {"path": path, "line": line, "offset": offset, "length": length}
+            for path, line, offset, length in rows
+        ]
 
-    def generation_files(self) -> list[tuple[str, int]]:
-        """(path, packed size) of every generation."""
-        return self._rows("SELECT path, size FROM files WHERE generation IS NOT NULL")
+    def generation_files(self) -> list[tuple[str, int, int]]:
+        """(path, packed size, indexed logical bytes) of every generation."""
+        return self._rows("SELECT path, size, resume_offset FROM files WHERE generation IS NOT NULL")
 
     def only_live(self, before_ns: int) -> list[tuple[str, str, int]]:
         """(session id, path, mtime) of sessions last written before a time and kept in no generation."""
@@ -638,7 +664,9 @@ class Marker:
         """(start, end) of each match in `text`, which must hold no control characters."""
         self._db.execute("INSERT INTO t(rowid,text) VALUES(1,?)", (text,))
         try:
-            row = self._db.execute("SELECT highlight(t,0,char(1),char(2)) FROM t WHERE t MATCH ?", (expression,)).fetchone()
+            row = self._db.execute(
+                "SELECT highlight(t,0,char(1),char(2)) FROM t WHERE t MATCH ?", (expression,)
+            ).fetchone()
         finally:
             self._db.execute("DELETE FROM t WHERE rowid=1")
         if row is None:

@@ -31,7 +31,9 @@ class Reading:
     def __enter__(self) -> Reading:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for source in self._sources.values():
             source.close()
         self._sources.clear()

@@ -30,7 +30,10 @@ _ISSUED = tuple(
         ("xoxb- xoxp- xoxa- xoxr- xoxs- xoxe- xoxc- xoxd- xoxe. xapp-", "[A-Za-z0-9.-]{8,}"),
         ("AIza", _WORD + "{24,}"),
         ("ya29.", "[A-Za-z0-9_.-]{20,}"),
-        ("GOCSPX- nvapi- glpat- gldt- glrt- glcbt- glptt- glft- glsoat- glagent- glimt-", "[A-Za-z0-9_.-]{16,}"),
+        (
+            "GOCSPX- nvapi- glpat- gldt- glrt- glcbt- glptt- glft- glsoat- glagent- glimt-",
+            "[A-Za-z0-9_.-]{16,}",
+        ),
         ("npm_ gsk_ xai- lin_api_ ntn_ r8_ hvs.", "[A-Za-z0-9]{20,}"),
         ("hf_ dckr_pat_", _WORD + "{16,}"),
         ("shpat_ shpss_ shpca_ shppa_ dop_v1_ doo_v1_ dor_v1_ sbp_", "[A-Fa-f0-9]{20,}"),
@@ -71,7 +74,9 @@ _NAMED = re.compile(
         (?:[brfu]{0,2}(\\{0,7}["'`]))?""",
     re.VERBOSE,
 )
-_FLAG = re.compile(r"--(?:[a-z-]{0,24}-)?(?:password|passwd|token|secret|api-key|access-key|secret-key)\s{1,4}(?=[^-\s])")
+_FLAG = re.compile(
+    r"--(?:[a-z-]{0,24}-)?(?:password|passwd|token|secret|api-key|access-key|secret-key)\s{1,4}(?=[^-\s])"
+)
 _NAME_END = re.compile("[a-z0-9]+(?:[_-][a-z0-9]+)*")
 _UNQUOTED = re.compile(r"""[^\s"'`,;<>(){}\[\]|&…]{1,4096}""")
 _ENV_NAME = re.compile(r"[A-Z][A-Z0-9_]{1,80}")
@@ -218,7 +223,9 @@ def _mask_named(text: str, lowered: str) -> str:
     """Masks what is assigned to a name that says it is secret, in shell, JSON, YAML, INI and program text."""
     spans: list[tuple[int, int]] = []
     pos = 0
-    for match in sorted((*_NAMED.finditer(lowered), *_FLAG.finditer(lowered)), key=lambda found: found.start()):
+    for match in sorted(
+        (*_NAMED.finditer(lowered), *_FLAG.finditer(lowered)), key=lambda found: found.start()
+    ):
         if match.start() < pos:
             continue
         span = _flag_value(match, text) if match.re is _FLAG else _named_value(match, text)
@@ -239,7 +246,11 @@ def _flag_value(match: re.Match[str], text: str) -> _Span:
 def _named_value(match: re.Match[str], text: str) -> _Span:
     name = _name(match, text)
     word = match[0].lower()
-    if word.startswith(("pass", "pwd")) and not word.startswith(("passw", "passp")) and name[:1] == match[0][0]:
+    if (
+        word.startswith(("pass", "pwd"))
+        and not word.startswith(("passw", "passp"))
+        and name[:1] == match[0][0]
+    ):
         before = text[match.start() - 1 : match.start()]
         # `pass` and `pwd` alone are words of programs and shells; as the end of a name (`DB_PASS`) they are not.
         if before not in ("_", "-") and (word.startswith("pass") or before.isalnum()):
@@ -278,7 +289,9 @@ def _closing(text: str, start: int, quote: str) -> int:
         before = at
         while before > start and text[before - 1] == "\\":
             before -= 1
-        if at - before <= escapes:  # a quote inside the value is escaped once more than the one that opened it
+        if (
+            at - before <= escapes
+        ):  # a quote inside the value is escaped once more than the one that opened it
             return before
         at = text.find(quote[-1], at + 1, limit)
     return limit
@@ -298,7 +311,12 @@ def _quoted_secret(value: str, keyword: str, name: str) -> bool:
 def _unquoted_secret(value: str, after: str, sign: str, blanks: str, name: str) -> bool:
     if len(value) < 4 or _placeholder(value) or value.lower() in _PLAIN or value[0] in "/~.\\":
         return False
-    if (after and after in "([{<…") or "://" in value or sign in (":=", "=>") or (value.isdigit() and len(value) < 6):
+    if (
+        (after and after in "([{<…")
+        or "://" in value
+        or sign in (":=", "=>")
+        or (value.isdigit() and len(value) < 6)
+    ):
         return False
     is_path = _CODE_PATH.fullmatch(value) is not None and len(value) < 60
     if _ENV_NAME.fullmatch(name) and not is_path:

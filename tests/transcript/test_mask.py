@@ -65,7 +65,7 @@ def test_issued_keys_are_masked(key: str) -> None:
         ('{"password": "hunter2example", "user": "ana"}', "hunter2"),
         ('{"apiKey":"abcdefghijkl"}', "abcdef"),
         (json.dumps({"body": json.dumps({"client_secret": "abcdefghijkl"})}), "abcdef"),
-        (json.dumps(json.dumps({"body": json.dumps({"token": "abc\"defghijkl"})})), "ghijkl"),
+        (json.dumps(json.dumps({"body": json.dumps({"token": 'abc"defghijkl'})})), "ghijkl"),
         ("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "wJalrXU"),
         ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "wJalrXU"),
         ("Authorization: Bearer abcdefghijklmnop", "abcdefg"),

@@ -113,7 +113,16 @@ def test_filters_have_exactly_their_names_and_a_value() -> None:
     assert query.filters.tool == ("Bash", "Read")
     assert query.filters.project == ("My Dir",)
     assert [token.text for token in query.words] == ["foo"]
-    for text in ("File:x", "files:x", "file:", "session::new", "file://x", "since:yore", '"file:x"', "-file:x"):
+    for text in (
+        "File:x",
+        "files:x",
+        "file:",
+        "session::new",
+        "file://x",
+        "since:yore",
+        '"file:x"',
+        "-file:x",
+    ):
         assert not parse(text).filters, text
         assert match_expression(parse(text)) is not None, text
 
@@ -155,10 +164,10 @@ def test_times() -> None:
 
 ANY_TEXT = st.one_of(
     st.text(max_size=60),
-    st.text(st.sampled_from('"+-:*(){}^~\\\'\x00\ud800 \tabAZ019_.file:ORNEAR😀́日'), max_size=60),
-    st.lists(st.sampled_from(['"', "AND", "OR", "NOT", "NEAR(", "+", "-", "file:", "x", "text:", "{a b}:"])).map(
-        " ".join
-    ),
+    st.text(st.sampled_from("\"+-:*(){}^~\\'\x00\ud800 \tabAZ019_.file:ORNEAR😀́日"), max_size=60),
+    st.lists(
+        st.sampled_from(['"', "AND", "OR", "NOT", "NEAR(", "+", "-", "file:", "x", "text:", "{a b}:"])
+    ).map(" ".join),
 )
 
 

@@ -48,21 +48,44 @@ def test_records_that_are_no_messages() -> None:
     """Queued prompts, summaries and notices have words too."""
     queued = render.turn({"type": "queue-operation", "operation": "enqueue", "content": "also this"})
     assert (queued.role, render.KIND_NAMES[queued.kind], queued.text) == ("user", "queued", "also this")
-    body = {"type": "attachment", "attachment": {"type": "queued_command", "prompt": [{"type": "text", "text": "and this"}]}}
+    body = {
+        "type": "attachment",
+        "attachment": {"type": "queued_command", "prompt": [{"type": "text", "text": "and this"}]},
+    }
     assert render.turn(body).text == "and this"
     assert render.turn({"type": "system", "subtype": "away_summary", "content": "gone"}).text == "gone"
     step = {"type": "assistant", "message": {"content": [{"type": "text", "text": "deep"}]}}
-    assert render.turn({"type": "progress", "data": {"type": "agent_progress", "message": step}}).text == "deep"
+    assert (
+        render.turn({"type": "progress", "data": {"type": "agent_progress", "message": step}}).text == "deep"
+    )
     assert render.turn(None).text == render.turn({"type": ["odd"]}).text == ""
 
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(["type", "message", "content", "text", "input", "data", "attachment", "source", "prompt", "name"]),
-        inner | st.sampled_from(["user", "assistant", "tool_result", "tool_use", "image", "attachment", "progress"]),
-        max_size=4,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "type",
+                    "message",
+                    "content",
+                    "text",
+                    "input",
+                    "data",
+                    "attachment",
+                    "source",
+                    "prompt",
+                    "name",
+                ]
+            ),
+            inner
+            | st.sampled_from(
+                ["user", "assistant", "tool_result", "tool_use", "image", "attachment", "progress"]
+            ),
+            max_size=4,
+        )
     ),
     max_leaves=12,
 )
@@ -146,7 +169,9 @@ TURNS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4000)), max_size=60
 
 @given(TURNS, st.integers(0, 3000), st.none() | st.integers(0, 59))
 @settings(max_examples=400, deadline=None)
-def test_a_plan_covers_every_turn_within_the_budget(turns: list[tuple[int, int]], budget: int, around: int | None) -> None:
+def test_a_plan_covers_every_turn_within_the_budget(
+    turns: list[tuple[int, int]], budget: int, around: int | None
+) -> None:
     """Each turn is shown or counted as left out, in order, and all together fit (or there is one marker only)."""
     if around is not None and around >= len(turns):
         around = None

@@ -1,0 +1,178 @@
+"""One place where questions about the Map are answered, for the daemon and for a client that finds none running.
+
+Each answer is a JSON value as the contract of the command line has it, without its version number; how it is printed
+is left to `present`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .errors import BadRequest, NotFound, Unreadable
+from .retrieval import Reader, block, block_bytes, search, thread
+from .retrieval.common import Params, iso, number_of, text_of, title
+from .transcript import query as q
+
+__all__ = ["Reader", "answer", "block_bytes"]
+
+UNPARSED_SHOWN = 20
+NEAR_SHOWN = 20
+CLEANUP_DAYS = 30
+"""The client deletes transcripts this long after they were last written."""
+NEAR_DAYS = 7
+_DAY_NS = 86_400 * 10**9
+
+
+def answer(reader: Reader, method: str, params: Params) -> dict[str, Any]:
+    """The answer to one question; raises the errors of `errors`."""
+    asked = METHODS.get(method)
+    if asked is None:
+        raise BadRequest(f"there is no question {method[:80]!r}", f"known are {', '.join(METHODS)}")
+    reader.queries.refresh()
+    return asked(reader, params)
+
+
+def sessions(reader: Reader, params: Params) -> dict[str, Any]:
+    """The sessions, the latest first, with their titles."""
+    rows = _listed(reader, params)
+    offset = number_of(params, "offset", 0, 0, 10**9)
+    limit = number_of(params, "limit", 10**9, 1, 10**9)
+    shown = []
+    for row in rows[offset : offset + limit]:
+        number = row.pop("id")
+        name = reader.queries.session_title(number) or reader.queries.first_prompt(number)
+        shown.append(
+            {**row, "title": title(name), "first_ts": iso(row["first_ts"]), "last_ts": iso(row["last_ts"])}
+        )
+    return {"total": len(rows), "offset": offset, "sessions": shown}
+
+
+def projects(reader: Reader, params: Params) -> dict[str, Any]:
+    """The projects, the latest first."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in _listed(reader, params):
+        name = row["project"] or row["folder"] or ""
+        project = found.setdefault(
+            name,
+            {
+                "project": name, "folders": [], "sessions": 0, "threads": 0, "records": 0, "bytes": 0, "first_ts": None,
+                "last_ts": None,
+            },
+        )  # fmt: skip
+        if row["folder"] and row["folder"] not in project["folders"]:
+            project["folders"].append(row["folder"])
+        project["sessions"] += 1
+        for key in ("threads", "records", "bytes"):
+            project[key] += row[key]
+        times = [ts for ts in (project["first_ts"], row["first_ts"]) if ts is not None]
+        project["first_ts"] = min(times, default=None)
+        project["last_ts"] = max(
+            (ts for ts in (project["last_ts"], row["last_ts"]) if ts is not None), default=None
+        )
+    rows = sorted(found.values(), key=lambda one: (-(one["last_ts"] or 0), one["project"]))
+    offset = number_of(params, "offset", 0, 0, 10**9)
+    limit = number_of(params, "limit", 10**9, 1, 10**9)
+    for row in rows:
+        row["first_ts"], row["last_ts"] = iso(row["first_ts"]), iso(row["last_ts"])
+    return {"total": len(rows), "offset": offset, "projects": rows[offset : offset + limit]}
+
+
+def _listed(reader: Reader, params: Params) -> list[dict[str, Any]]:
+    now = time.time()
+    since, until = (_moment(params, name, now) for name in ("since", "until"))
+    name = text_of(params, "project")
+    wanted: tuple[int, ...] | None = None
+    if name is not None:
+        wanted = ()
+        for spelling in (
+            name,
+            name.rstrip("/"),
+            os.path.realpath(os.path.expanduser(name)) if "/" in name else name,
+        ):
+            wanted = wanted or reader.queries.sessions_of_project(spelling)
+    with reader.queries.snapshot():
+        return reader.queries.session_list(wanted, since, until)
+
+
+def _moment(params: Params, name: str, now: float) -> int | None:
+    value = text_of(params, name)
+    if value is None:
+        return None
+    found = q.moment(value, now, end=name == "until")
+    if found is None:
+        raise BadRequest(f"{name}: {value} is no time", "an ISO date or time, or 90m, 3h, 2d, 6w")
+    return round(found * 1000)
+
+
+def spans(reader: Reader, params: Params) -> dict[str, Any]:
+    """Every byte of one transcript accounted for, in file order; separators only where `all` is asked for."""
+    path = text_of(params, "path")
+    if path is None:
+        raise BadRequest("spans needs the path of a transcript")
+    path = os.path.abspath(os.path.expanduser(path))
+    everything = bool(params.get("all"))
+    try:
+        found = [
+            {
+                "kind": span.kind,
+                "line": span.line,
+                "offset": span.offset,
+                "length": span.length,
+                "uuid": span.uuid,
+            }
+            for span in reader.vault.spans(path)
+            if everything or span.kind != "separator"
+        ]
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"there is no file {path}") from None
+    except IsADirectoryError:
+        raise BadRequest(f"{path} is a folder", "name one transcript in it") from None
+    except (OSError, EOFError) as fault:
+        reason = getattr(fault, "strerror", None) or str(fault)
+        raise Unreadable(f"{path} cannot be read: {reason}", "see that it is a file you may read") from None
+    return {"path": path, "spans": found}
+
+
+def status_counts(reader: Reader, params: Params) -> dict[str, Any]:
+    """What the Map knows of `status`."""
+    queries = reader.queries
+    now = time.time()
+    with queries.snapshot():
+        counts = queries.counts()
+        generations = queries.generation_files()
+        near = queries.only_live(int(now * 10**9) - (CLEANUP_DAYS - NEAR_DAYS) * _DAY_NS)
+        unparsed = queries.unparsed(UNPARSED_SHOWN)
+    number = counts.pop("generations")
+    return {
+        **counts,
+        "vault": {
+            "generations": number,
+            "bytes": sum(size or 0 for _, size, _ in generations),
+            "logical_bytes": sum(logical or 0 for _, _, logical in generations),
+        },
+        "unparsed_spans": unparsed,
+        "near_cleanup": len(near),
+        "near_cleanup_sessions": [
+            {
+                "session_id": session_id,
+                "path": path,
+                "last_write": iso(mtime // 10**6),
+                "days_left": round(CLEANUP_DAYS - (now * 10**9 - mtime) / _DAY_NS, 1),
+            }
+            for session_id, path, mtime in near[:NEAR_SHOWN]
+        ],
+    }
+
+
+METHODS: dict[str, Callable[[Reader, Params], dict[str, Any]]] = {
+    "search": search,
+    "thread": thread,
+    "block": block,
+    "sessions": sessions,
+    "projects": projects,
+    "spans": spans,
+    "status_counts": status_counts,
+}

@@ -1,0 +1,396 @@
+"""Finds threads by their words: ranks records, folds them into threads, shows where the words stand.
+
+Parsing the query is left to `transcript.query`, ranking rows to `store.queries`.
+
+The order is BM25 by the best record of each thread. Where a token has punctuation the texts of the best candidates
+are looked at, as the index knows only its parts: the literal spelling comes first. Snippets are made for shown results
+only, from the record that ranked: read again, proved, masked, and only then marked and cut, so that no query can bring
+out a masked word. A snippet has at most `render.SNIPPET_CHARS` characters.
+"""
+
+from __future__ import annotations
+
+import ntpath
+import os
+import shlex
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import BadRequest, FabledError
+from ..store.queries import Hit, Record, Thread, Where
+from ..store.reading import Reading
+from ..transcript import query as q
+from ..transcript import render
+from ..transcript import text as t
+from ..transcript.record import uuid_text
+from .common import Params, Reader, ambiguous, is_side, iso, number_of, text_of, thread_id, title
+
+KINDS = {
+    "prompt": (t.PROMPT,),
+    "reply": (t.REPLY,),
+    "thinking": (t.THINKING,),
+    "tool": (t.CALL, t.RESULT),
+    "queued": (t.QUEUED,),
+    "summary": (t.SUMMARY,),
+    "command": (t.COMMAND,),
+    "notice": (t.NOTICE,),
+}
+ROLES = {
+    "user": (t.PROMPT, t.QUEUED, t.COMMAND),
+    "assistant": (t.REPLY, t.THINKING, t.CALL),
+    "tool": (t.CALL, t.RESULT),
+    "system": (t.SUMMARY, t.NOTICE),
+}
+DEFAULT_LIMIT, LARGEST_LIMIT, LARGEST_OFFSET = 10, 1_000, 100_000
+CANDIDATES = 60
+"""Records whose texts are looked at for a literal spelling."""
+EXACT_CANDIDATES = 400
+LITERAL_BYTES = 1 << 20
+"""Longer records are not read only to order them."""
+LITERAL_BONUS = 0.25
+_RESULT_CHARS = 3 * t.RESULT_HEAD
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which projects are searched, and what decided it: `query`, `project`, `cwd` or `all`."""
+
+    by: str
+    project: str | None = None
+    sessions: tuple[int, ...] | None = None
+
+
+def search(reader: Reader, params: Params, now: float | None = None) -> dict[str, Any]:
+    """Answers one search. Every query text has an answer, if an empty one."""
+    started = time.perf_counter()
+    text = text_of(params, "query") or ""
+    limit = number_of(params, "limit", DEFAULT_LIMIT, 1, LARGEST_LIMIT)
+    offset = number_of(params, "offset", 0, 0, LARGEST_OFFSET)
+    by_time = _choice(params, "sort", ("rank", "time"), "rank") == "time"
+    if params.get("regex"):
+        raise BadRequest(
+            "regular expressions are not understood yet", 'a "phrase", or --exact for one spelling'
+        )
+    query = q.parse(text)
+    exact = bool(params.get("exact"))
+    if exact:
+        query = _as_one_phrase(query, text)
+    filters = _with_options(query.filters, params)
+    expression = q.match_expression(query)
+    scope = _scope(reader, filters, params)
+    hits: list[Hit] = []
+    total = 0
+    with Reading(reader.vault) as reading:
+        if expression is not None or _lists_without_words(query, params):
+            where = _where(reader, filters, params, scope, time.time() if now is None else now)
+            with reader.queries.snapshot():
+                if exact and expression is not None:
+                    hits = _spelt(reader, reading, query, expression, where, by_time)
+                    total = len(hits)
+                else:
+                    reach = offset + limit if by_time else max(offset + limit, CANDIDATES)
+                    hits, total = reader.queries.hits(expression, where, reach, by_time)
+                    if expression is not None and query.literals and not by_time:
+                        hits = _literal_first(reader, reading, query, expression, where, hits)
+        found = q.any_expression(query.positive)
+        results = [_result(reader, reading, hit, query, found) for hit in hits[offset : offset + limit]]
+        stale = sorted(reading.stale)
+    return {
+        "query": text,
+        "took_ms": round((time.perf_counter() - started) * 1000, 3),
+        "total": total,
+        "offset": offset,
+        "scope": {"by": scope.by, "project": scope.project},
+        "results": [result for result in results if result is not None],
+        **({"stale": stale} if stale else {}),
+    }
+
+
+# What is asked for
+
+
+def _choice(params: Params, name: str, known: tuple[str, ...], default: str) -> str:
+    value = text_of(params, name) or default
+    if value not in known:
+        raise BadRequest(f"{name} must be one of {', '.join(known)}")
+    return value
+
+
+def _as_one_phrase(query: q.Query, text: str) -> q.Query:
+    """The words of a query, filters apart, next to each other and spelt as typed."""
+    words = [
+        token.text
+        for token in sorted(query.positive + query.excluded, key=lambda token: text.find(token.text))
+    ]
+    phrase = q.parse('"' + " ".join(words).replace('"', " ") + '"')
+    return replace(phrase, text=query.text, filters=query.filters)
+
+
+def _with_options(filters: q.Filters, params: Params) -> q.Filters:
+    """Filters of the query and options of the command are the same thing; an option goes before."""
+    given: dict[str, Any] = {}
+    for name in ("file", "tool", "role", "project", "session", "term"):
+        value = text_of(params, name)
+        if value is not None:
+            given[name] = (value,)
+    for name in ("since", "until"):
+        value = text_of(params, name)
+        if value is not None:
+            if q.moment(value, 0.0) is None:
+                raise BadRequest(f"{name}: {value} is no time", "an ISO date or time, or 90m, 3h, 2d, 6w")
+            given[name] = value
+    if "role" in given and given["role"][0] not in ROLES:
+        raise BadRequest(f"role must be one of {', '.join(ROLES)}")
+    return replace(filters, **given)
+
+
+def _lists_without_words(query: q.Query, params: Params) -> bool:
+    """Without any words the newest threads that pass the filters are an answer, if there are filters at all."""
+    return bool(query.filters) or any(
+        params.get(name) for name in ("file", "tool", "role", "session", "term", "since", "until", "kind")
+    )
+
+
+def _scope(reader: Reader, filters: q.Filters, params: Params) -> Scope:
+    """Where to look: the project asked for, else the one the working folder lies in, else everywhere."""
+    cwd = text_of(params, "cwd")
+    if filters.project:
+        ids: dict[int, None] = {}
+        for name in filters.project:
+            for spelling in _spellings(name, cwd):
+                sessions = reader.queries.sessions_of_project(spelling)
+                ids.update(dict.fromkeys(sessions))
+                if sessions:
+                    break
+        by = "project" if text_of(params, "project") else "query"
+        return Scope(by, ", ".join(filters.project), tuple(ids))
+    if params.get("all") or filters.session or cwd is None:
+        return Scope("all")
+    around = reader.queries.project_around(_upwards(cwd))
+    return Scope("all") if around is None else Scope("cwd", *around)
+
+
+def _spellings(name: str, cwd: str | None) -> Iterator[str]:
+    """A project's name as typed, then as the path it may stand for."""
+    yield name
+    if len(name) > 1 and name[-1] in "/\\":
+        yield name.rstrip("/\\")
+    if name[:1].isalpha() and name[1:2] == ":":
+        yield name[0].upper() + ntpath.normpath(name)[1:]
+    elif name.startswith("~"):
+        yield os.path.normpath(os.path.expanduser(name))
+    elif os.path.isabs(name):
+        yield os.path.normpath(name)
+        yield os.path.realpath(name)
+    elif cwd is not None and (name in (".", "..") or "/" in name):
+        yield os.path.normpath(os.path.join(cwd, name))
+
+
+def _upwards(cwd: str) -> Iterator[str]:
+    """A folder and those it lies in, innermost first; then the same with symlinks resolved."""
+    tops = [os.path.normpath(cwd)]
+    real = os.path.realpath(cwd)
+    if real != tops[0]:
+        tops.append(real)
+    for top in tops:
+        at = top
+        while True:
+            yield at
+            above = os.path.dirname(at)
+            if above == at:
+                break
+            at = above
+
+
+def _where(reader: Reader, filters: q.Filters, params: Params, scope: Scope, now: float) -> Where:
+    queries = reader.queries
+    sessions = scope.sessions
+    if filters.session:
+        named = tuple(
+            number
+            for name in filters.session
+            for number in _sessions(reader, name, bool(params.get("session")))
+        )
+        sessions = named if sessions is None else tuple(set(sessions) & set(named))
+    kinds: set[int] | None = None
+    if filters.role:
+        kinds = {kind for role in filters.role for kind in ROLES.get(role.lower(), ())}
+    kind = text_of(params, "kind")
+    if kind is not None:
+        if kind not in KINDS:
+            raise BadRequest(f"kind must be one of {', '.join(KINDS)}")
+        kinds = set(KINDS[kind]) if kinds is None else kinds & set(KINDS[kind])
+    since, until = (
+        None if value is None else q.moment(value, now, end=end)
+        for value, end in ((filters.since, False), (filters.until, True))
+    )
+    terms = [token for text in filters.term for token in q.parse(f'"{text}"').required]
+    return Where(
+        sessions=sessions,
+        own=bool(filters.session),
+        kinds=None if kinds is None else tuple(sorted(kinds)),
+        tools=tuple(n for name in filters.tool for n in queries.tool_names(name)) if filters.tool else None,
+        files=tuple(n for name in filters.file for n in queries.file_names(name)) if filters.file else None,
+        since=None if since is None else round(since * 1000),
+        until=None if until is None else round(until * 1000),
+        term=q.any_expression(terms),
+        subagents=_subagents(params),
+    )
+
+
+def _sessions(reader: Reader, prefix: str, strict: bool) -> list[int]:
+    found = reader.queries.session_ids(prefix)
+    if strict and len(found) > 1:
+        raise ambiguous("session", prefix, [name for _, name in found])
+    return [number for number, _ in found]
+
+
+def _subagents(params: Params) -> bool | None:
+    """True: apart, False: not at all, None: folded into their thread."""
+    if params.get("no_subagents") or params.get("subagents") is False:
+        return False
+    return True if params.get("include_subagents") or params.get("subagents") else None
+
+
+# Spelling
+
+
+def _count(reader: Reader, reading: Reading, hit: Hit, literals: tuple[str, ...], exact: bool) -> int:
+    """How many of the spellings stand in a record's text; 0 where it cannot be read."""
+    copies = reader.queries.copies(hit.record)
+    if not copies or copies[0].length > LITERAL_BYTES:
+        return 0
+    try:
+        said = render.turn(reading.object(copies)).text
+    except FabledError:
+        return 0
+    if not exact:
+        said = said.casefold()
+    return sum(literal in said for literal in literals)
+
+
+def _literal_first(
+    reader: Reader, reading: Reading, query: q.Query, expression: str, where: Where, hits: list[Hit]
+) -> list[Hit]:
+    """Puts threads first in which a record spells a punctuated token as it was typed.
+
+    With one token that decides; among several it lifts the score, lest `what's` outrank the words that matter.
+    """
+    literals = query.literals
+    counted: dict[tuple[int, int], tuple[int, Hit]] = {}
+    for hit in reader.queries.best_records(expression, where, CANDIDATES):
+        count = _count(reader, reading, hit, literals, False)
+        key = (hit.thread or -hit.record, hit.side)
+        if count and (key not in counted or count > counted[key][0]):
+            counted[key] = (count, hit)
+    if not counted:
+        return hits
+    lifted = [(0, hit) for hit in hits if (hit.thread or -hit.record, hit.side) not in counted] + list(
+        counted.values()
+    )
+    if len(query.positive) == 1:
+        lifted.sort(key=lambda pair: (-pair[0], pair[1].score, -pair[1].ts))
+        return [hit for _, hit in lifted]
+    raised = [
+        replace(hit, score=hit.score * (1 + LITERAL_BONUS * count / len(literals))) for count, hit in lifted
+    ]
+    return sorted(raised, key=lambda hit: (hit.score, -hit.ts))
+
+
+def _spelt(
+    reader: Reader, reading: Reading, query: q.Query, expression: str, where: Where, by_time: bool
+) -> list[Hit]:
+    """The best record of each thread whose text has the phrase letter by letter, among the best candidates."""
+    phrase = (query.positive[0].text.strip(),)
+    found: dict[tuple[int, int], Hit] = {}
+    for hit in reader.queries.best_records(expression, where, EXACT_CANDIDATES):
+        key = (hit.thread or -hit.record, hit.side)
+        if key not in found and _count(reader, reading, hit, phrase, True):
+            found[key] = hit
+    hits = list(found.values())
+    return sorted(hits, key=lambda hit: -hit.ts) if by_time else hits
+
+
+# Results
+
+
+def _result(
+    reader: Reader, reading: Reading, hit: Hit, query: q.Query, found: str | None
+) -> dict[str, Any] | None:
+    """One hit as it is shown; None where it went away since it was ranked."""
+    queries = reader.queries
+    record = queries.record(hit.record)
+    if record is None:
+        return None
+    thread = queries.thread(hit.thread) if hit.thread else None
+    snippet, highlights = _snippet(reader, reading, record, query, found)
+    return {
+        "thread": thread_id(thread) if thread else uuid_text(record.uuid),
+        "prompt_id": thread.prompt if thread else None,
+        "session_id": (thread or record).session_id,
+        "project": (thread or record).project,
+        "title": _title(reader, thread),
+        "score": round(-hit.score, 4) + 0.0,
+        "first_ts": iso(thread.first_ts if thread else record.ts),
+        "last_ts": iso(thread.last_ts if thread else record.ts),
+        "turns": thread.turns if thread else 1,
+        "est_tokens": thread.tokens if thread else 0,
+        "uuid": uuid_text(record.uuid),
+        "role": render.ROLES.get(record.kind, "system"),
+        "kind": render.KIND_NAMES.get(record.kind, "other"),
+        "tool": render.flat(record.tool)[:80] if record.tool else None,
+        "ts": iso(record.ts),
+        "snippet": snippet,
+        "highlights": highlights,
+        "subagent": is_side(record.flags, record.agent),
+        "also_in": queries.also_in(record),
+        "resume": resume(reader, thread or record),
+    }
+
+
+def _title(reader: Reader, thread: Thread | None) -> str:
+    if thread is None:
+        return ""
+    return title(thread.title or reader.queries.session_title(thread.session))
+
+
+def resume(reader: Reader, what: Thread | Record) -> str | None:
+    """The line that takes the session up again; None where its live transcript is gone."""
+    if not reader.queries.is_live(what.session):
+        return None
+    line = f"claude --resume {shlex.quote(what.session_id)}"
+    project = what.project or ""
+    return f"cd {shlex.quote(project)} && {line}" if os.path.isabs(project) else line
+
+
+def _snippet(
+    reader: Reader, reading: Reading, record: Record, query: q.Query, found: str | None
+) -> tuple[str, list[list[int]]]:
+    """The part of a record that shows the words found; nothing where no copy of it reads now."""
+    try:
+        said = render.turn(reading.object(reader.queries.copies(record.id)), record.kind).text
+    except FabledError:
+        return "", []
+    size = _RESULT_CHARS if record.kind == t.RESULT else t.TEXT_LIMIT
+    shown = render.flat(render.tame(said[:size]))
+    marks: list[tuple[int, int]] = []
+    if found is not None and shown:
+        marks = reader.queries.marker.marks(shown, found) or _inside_words(shown, query)
+    return render.snippet(shown, marks)
+
+
+def _inside_words(shown: str, query: q.Query) -> list[tuple[int, int]]:
+    """Where single words stand within longer ones: `user` found `getUserName` by its parts."""
+    folded = shown.lower()
+    if len(folded) != len(shown):
+        return []
+    marks: list[tuple[int, int]] = []
+    for token in query.positive:
+        if len(token.parts) == 1 and len(token.key[0]) > 1:
+            at = folded.find(token.key[0])
+            while at >= 0 and len(marks) < 50:
+                marks.append((at, at + len(token.key[0])))
+                at = folded.find(token.key[0], at + 1)
+    return sorted(marks)
