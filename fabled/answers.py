@@ -158,11 +158,10 @@ def status_counts(reader: Reader, params: Params) -> dict[str, Any]:
         "near_cleanup_sessions": [
             {
                 "session_id": session_id,
-                "path": path,
                 "last_write": iso(mtime // 10**6),
                 "days_left": round(CLEANUP_DAYS - (now * 10**9 - mtime) / _DAY_NS, 1),
             }
-            for session_id, path, mtime in near[:NEAR_SHOWN]
+            for session_id, mtime in near[:NEAR_SHOWN]
         ],
     }
 

@@ -25,7 +25,7 @@ from .store.map import AGENTS, MEMBERSHIP, TITLE_RANK, TURN_KINDS, Batch, FileRo
 from .store.schema import CALL, ORPHAN, TASK
 from .store.vault import LIVE_RANK, Listing, Place, Source, Vault
 from .transcript import text as t
-from .transcript.record import DIGEST_BYTES, Line, digest, lines, loads, segments, uuid_text
+from .transcript.record import DIGEST_BYTES, Line, digest, lines, loads, segments, strict_loads, uuid_text
 
 SLICE_WEIGHT = 6_000_000
 """Characters of text and rows of overhead gathered before a commit: bounds memory and a transaction to well under 2 s."""
@@ -393,7 +393,7 @@ def _facts_at(source: Source, offset: int, length: int) -> t.Facts | None:
 
 
 def _recalled(data: bytes) -> bool:
-    return b"historical_context" in data or b"HISTORICAL_CONTEXT" in data
+    return b"historical_context" in data
 
 
 def encode_folder(cwd: str) -> str:
@@ -619,6 +619,15 @@ class _FileScan:
                     if line.complete:
                         self.resume = (line.offset + line.length + 1, line.number + 1)
                     return
+            try:
+                whole = strict_loads(data) if data[:1] == b"{" and data[-1:] == b"}" and not line.cuts else None
+            except ValueError:
+                whole = None
+            if whole is not None:  # nearly every line
+                self._record(whole, line.offset, len(data), line.number, digest(data), _recalled(data))
+                if line.complete:
+                    self.resume = (line.offset + line.length + 1, line.number + 1)
+                return
             for kind, first, last, obj in segments(data, line.complete):
                 if kind == "separator":
                     continue
@@ -663,7 +672,7 @@ class _FileScan:
         tool = None
         if facts.tool is not None:
             tool = map_.name(facts.tool)
-            for call, _ in facts.calls:
+            for call in facts.calls:
                 self.tools[call] = tool
         elif facts.answers is not None:
             tool = self.tools.get(facts.answers)

@@ -198,7 +198,8 @@ class Daemon:
         # Written by the interpreter itself, so that it works when nothing else does: not through the log, but beside
         # its lines.
         in_file = not sys.stderr.isatty() and os.path.exists(self._config.places.log_file)
-        stacks = left.enter_context(open(self._config.places.log_file if in_file else os.dup(2), "ab", buffering=0))
+        where = self._config.places.log_file if in_file else os.dup(2)
+        stacks = left.enter_context(open(where, "ab", buffering=0))  # noqa: SIM115
         faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
         left.callback(faulthandler.unregister, signal.SIGUSR1)
 
@@ -252,7 +253,7 @@ class Daemon:
         self._watcher.check()
 
     def _sweep_seconds(self, state: WatchState) -> float:
-        return self._config.sweep_seconds if state.mode == "events" else self._config.degraded_sweep_seconds
+        return self._config.degraded_sweep_seconds if state.mode == "polling" else self._config.sweep_seconds
 
     def _idle(self) -> None:
         try:

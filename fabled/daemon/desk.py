@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -25,12 +25,14 @@ from fabled.daemon.inbox import Inbox, Job
 from fabled.daemon.observer import WatchState
 from fabled.daemon.protocol import METHODS, PROTOCOL, As, Request
 from fabled.daemon.schedule import JobState
-from fabled.daemon.writer import REPAIR, Health, storage_trouble
+from fabled.daemon.writer import REPAIR, SWEEP, Health, storage_trouble
 from fabled.errors import FabledError, StaleIndexError, StorageFault
 from fabled.store.queries import Queries
 from fabled.store.vault import Vault
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 BIG_WAL_BYTES = 64 << 20
 REPAIR_SECONDS = 60.0
@@ -72,17 +74,20 @@ class Desk:
 
     def answer(self, request: Request) -> bytes | Future[bytes]:
         """The reply to a request; raises FabledError."""
-        name = request.method.name
+        name, params = request.method.name, request.params
         if name == "index":
             return self._index(request)
+        if name == "block" and (params.get("raw") or (request.as_ is not None and request.as_.form == "raw")):
+            data = self._from_map(lambda reader: answers.block_bytes(reader, params))
+            return protocol.printed(request.id, 0, data)
         return self._reply(request, self._value(name, request.params))
 
     def leave(self) -> None:
         """This OS thread asks no more."""
-        reader: _Reader | None = getattr(self._mine, "reader", None)
-        if reader is not None:
-            reader.queries.close()
+        mine: tuple[answers.Reader, Config] | None = getattr(self._mine, "reader", None)
+        if mine is not None:
             self._mine.reader = None
+            mine[0].queries.close()
 
     # ── replies ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -159,38 +164,42 @@ class Desk:
         }
 
     def _read(self, name: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A value from the Map. Damage met on the way is mended, and the question asked once more."""
+        value = self._from_map(lambda reader: answers.answer(reader, name, params))
+        # Another copy had to stand in: somebody looks at it now, so find out at once what became of the file.
+        for path in value.get("stale", ()):
+            self._inbox.add(path, urgent=True)
+        return value
+
+    def _from_map(self, ask: Callable[[answers.Reader], T]) -> T:
+        """What a question to the Map gives. Damage met on the way is mended, and the question asked once more."""
         try:
-            return answers.answer(self._reader(), name, dict(params))
+            return ask(self._reader())
         except StaleIndexError:
-            # Somebody looks at it now: find out at once what became of the file.
-            for path in self._reader().stale_paths():
-                self._inbox.add(path, urgent=True)
+            self._inbox.ask(SWEEP, "a record was not where the Map says")
             raise
         except Exception as fault:
-            self.leave()
             if storage_trouble(fault) != "damaged":
                 raise
-        log.warning("read.damaged", method=name)
+            log.warning("read.damaged", reason=str(fault))
+        self.leave()
         mended: Future[Any] = Future()
-        self._inbox.ask(REPAIR, "a query met damage", mended)
+        self._inbox.ask(REPAIR, "a question met damage", mended)
         try:
             mended.result(REPAIR_SECONDS)
         except TimeoutError:
-            raise StorageFault("the full text is damaged and being rebuilt", "try again in a while") from None
-        return answers.answer(self._reader(), name, dict(params))
+            raise StorageFault("the full text is damaged and being built anew", "try again in a while") from None
+        return ask(self._reader())
 
-    def _reader(self) -> _Reader:
+    def _reader(self) -> answers.Reader:
         config = self._sources.config()
-        reader: _Reader | None = getattr(self._mine, "reader", None)
-        if reader is not None and reader.config is not config:
-            self.leave()
-            reader = None
-        if reader is None:
-            places = config.places
-            queries = Queries(places.map_db)
-            reader = _Reader(queries, Vault([places.vault, *config.vaults], config.roots), config)
-            self._mine.reader = reader
+        mine: tuple[answers.Reader, Config] | None = getattr(self._mine, "reader", None)
+        if mine is not None and mine[1] is config:
+            return mine[0]
+        self.leave()
+        places = config.places
+        vault = Vault([places.vault, *config.vaults], config.roots)
+        reader = answers.Reader(Queries(places.map_db), vault)
+        self._mine.reader = reader, config
         return reader
 
     # ── status ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -225,7 +234,8 @@ class Desk:
             "scans": health.scans,
             "rescans": health.rescans,
             "failed": [{"path": path, "reason": reason} for path, reason in health.failed],
-            "vanished": sum(loss.nowhere for loss in vanished),
+            # What the Ledger keeps outlives a restart; records that left a session that goes on are counted here.
+            "vanished": max(health.vanished, sum(loss.nowhere for loss in health.losses)),
             "vanished_sessions": len({loss.session_id for loss in vanished}),
             "losses": [asdict(loss) for loss in health.losses],
             "overflow": watch.overflow,
@@ -272,7 +282,7 @@ class Desk:
         except Exception as fault:
             self.leave()
             if storage_trouble(fault) == "damaged":
-                self._inbox.ask(REPAIR, "a query met damage")
+                self._inbox.ask(REPAIR, "a question met damage")
             elif not isinstance(fault, FabledError):
                 log.exception("counts.failed")
             return known.values if known is not None else {}
@@ -292,14 +302,6 @@ class _Counts:
     seconds: float
 
 
-class _Reader(answers.Reader):
-    """A reading connection with the configuration it was opened for."""
-
-    def __init__(self, queries: Queries, vault: Vault, config: Config) -> None:
-        super().__init__(queries, vault)
-        self.config = config
-
-
 def _warnings(value: Mapping[str, Any], config: Config, health: Health, watch: WatchState) -> list[Warning_]:
     places = config.places
     found: list[Warning_] = []
@@ -316,7 +318,7 @@ def _warnings(value: Mapping[str, Any], config: Config, health: Health, watch: W
             warn("disk_full", f"the disk is full; {waited}", f"free space where {places.data} lies")
         else:
             warn("storage", f"the Map cannot be written; {waited}", storage.message)
-    if watch.mode != "events":
+    if watch.mode == "polling":
         every = f"every {config.degraded_sweep_seconds:g} s"
         warn("watcher", f"changes are looked for {every}, not told by events: {watch.reason}", watch.hint)
     for root in watch.waiting:
@@ -334,10 +336,10 @@ def _warnings(value: Mapping[str, Any], config: Config, health: Health, watch: W
         warn("vanished", message, "if there is a backup of them, put them back")
     for loss in [loss for loss in health.losses if loss.kind == "shrunk"][:SHOWN]:
         warn("shrunk", f"{loss.path} lost {loss.nowhere} records that nothing else holds", "put it back from a backup")
-    near = [str(one.get("session_id") if isinstance(one, Mapping) else one) for one in value.get("near_cleanup") or ()]
-    if near:
-        message = f"{len(near)} sessions exist only as live transcripts that the client will soon delete ({_some(near)})"
-        warn("cleanup", message, "raise cleanupPeriodDays in the client's settings.json")
+    if value.get("near_cleanup"):
+        ids = _some([str(one["session_id"]) for one in value.get("near_cleanup_sessions") or ()])
+        message = f"{value['near_cleanup']} sessions exist only as live transcripts that the client will soon delete"
+        warn("cleanup", f"{message} ({ids})", "raise cleanupPeriodDays in the client's settings.json")
     if value.get("unparsed"):
         first = next(iter(value.get("unparsed_spans") or ()), None)
         where = f"; the first: {first['path']}, line {first['line']}" if isinstance(first, Mapping) else ""

@@ -6,10 +6,11 @@ What a path means is left to the indexer. An event is a hint: whatever is lost h
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -60,6 +61,9 @@ BEAT_EVENTS: list[type[FileSystemEvent]] = [FileModifiedEvent, FileClosedEvent]
 # A new folder in a new folder is given its watch twice, and watchdog warns of it with its whole table of watches.
 warnings.filterwarnings("ignore", message="Callback with id", category=RuntimeWarning)
 
+# Dropping a watch makes its OS thread complain, as an error, that it was ended.
+logging.getLogger("watchdog.observers.inotify").addFilter(lambda said: "thread is inactive" not in said.msg)
+
 # A watch costs an OS thread; a history linked together from more folders than this is followed by the sweep.
 MOST_LINKS = 32
 
@@ -76,7 +80,7 @@ class RootState:
 class WatchState:
     """How changes are noticed. `polling`: not, or not everywhere, by events; `reason` and `hint` say why."""
 
-    mode: Literal["events", "polling"]
+    mode: Literal["starting", "events", "polling"]
     reason: str
     hint: str
     roots: tuple[RootState, ...]
@@ -149,7 +153,7 @@ class Watcher:
         self._overflow = 0
         self._restarts = 0
         self._stopping = False
-        self._state = WatchState("polling", "not started", "", (), 0, 0)
+        self._state = WatchState("starting", "", "", self._root_states(()), 0, 0)
 
     # ── for the daemon ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -450,7 +454,7 @@ class Watcher:
     def _tell(self) -> None:
         watched = {watch.named for watch in self._watches if watch.kind == "tree"}
         with self._notes_changed:
-            roots = tuple(RootState(root, self._root_state(root, watched)) for root in self._roots)
+            roots = self._root_states(watched)
             reason, hint = self._trouble or ("", "")
             state = WatchState(
                 "polling" if self._trouble else "events", reason, hint, roots, self._overflow, self._restarts
@@ -459,11 +463,13 @@ class Watcher:
         if changed:
             self._hears.state(state)
 
-    def _root_state(self, root: str, watched: set[str]) -> Literal["watched", "waiting", "unwatched"]:
-        if not os.path.isdir(root):
-            return "waiting"
-        covered = any(root == tree or _below(root, tree) for tree in watched)
-        return "watched" if covered else "unwatched"
+    def _root_states(self, watched: Iterable[str]) -> tuple[RootState, ...]:
+        def state(root: str) -> Literal["watched", "waiting", "unwatched"]:
+            if not os.path.isdir(root):
+                return "waiting"
+            return "watched" if any(root == tree or _below(root, tree) for tree in watched) else "unwatched"
+
+        return tuple(RootState(root, state(root)) for root in self._roots)
 
     # ── on watchdog's OS thread ─────────────────────────────────────────────────────────────────────────────
 

@@ -119,7 +119,9 @@ METHODS: dict[str, Method] = {
                 Param("sort", "string", "rank or time"),
                 Param("exact", "boolean", "the literal spelling only"),
                 Param("regex", "boolean", "the query is a regular expression"),
-                Param("subagents", "boolean", "show subagents apart, or leave them out; unset: fold them in"),
+                Param("include_subagents", "boolean", "show subagents apart instead of within their thread"),
+                Param("no_subagents", "boolean", "leave subagents out"),
+                Param("subagents", "boolean", "true is include_subagents, false is no_subagents"),
             ),
         ),
         Method(
@@ -139,8 +141,8 @@ METHODS: dict[str, Method] = {
             "One record and where its copies lie, or exactly its bytes.",
             (
                 Param("id", "string", "uuid or content id, `@SESSION` behind it if need be", required=True),
-                Param("raw", "boolean", "the bytes themselves, nothing around them"),
-                Param("info", "boolean", "every distinct copy with its content id"),
+                Param("raw", "boolean", "its bytes, behind a line that says how many"),
+                Param("info", "boolean", "where its copies lie, which is told anyway"),
             ),
         ),
         Method("sessions", "The sessions, latest first.", _filters()),

@@ -62,6 +62,8 @@ class Health:
     last_change: float | None = None
     scans: int = 0
     rescans: int = 0
+    vanished: int = 0
+    """records that no copy holds any more, since the start"""
     fts_rebuilds: int = 0
     failed: tuple[tuple[str, str], ...] = ()
     missing: tuple[str, ...] = ()
@@ -311,6 +313,7 @@ class Writer:
             changes=before.changes + changed,
             last_change=time.time() if changed else before.last_change,
             scans=before.scans + report.scans,
+            vanished=before.vanished + report.vanished,
             failed=tuple(self._failed.items()),
             missing=report.waiting if paths is None else before.missing,
             notes=report.notes if paths is None else before.notes,

@@ -52,7 +52,7 @@ def block(reader: Reader, params: Params) -> dict[str, Any]:
         "project": record.project,
         "type": record.type,
         "ts": iso(record.ts),
-        "also_in": reader.queries.also_in(record),
+        "also_in": reader.queries.also_in([record.id])[record.id],
         "copies": listed,
         **({"stale": sorted(reading.stale)} if reading.stale else {}),
     }

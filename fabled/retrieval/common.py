@@ -66,10 +66,10 @@ def iso(ts: int | None) -> str | None:
     if ts is None:
         return None
     try:
-        at = datetime.fromtimestamp(ts / 1000, UTC)
+        at = datetime.fromtimestamp(ts // 1000, UTC)
     except (ValueError, OverflowError, OSError):
         return None
-    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ts % 1000:03}Z"
+    return f"{at.isoformat()[:19]}.{ts % 1000:03}Z"
 
 
 def title(text: str | None) -> str:

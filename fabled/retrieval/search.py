@@ -14,12 +14,12 @@ import ntpath
 import os
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import BadRequest, FabledError
-from ..store.queries import Hit, Record, Thread, Where
+from ..store.queries import Copy, Hit, Record, Thread, Where
 from ..store.reading import Reading
 from ..transcript import query as q
 from ..transcript import render
@@ -83,19 +83,19 @@ def search(reader: Reader, params: Params, now: float | None = None) -> dict[str
     hits: list[Hit] = []
     total = 0
     with Reading(reader.vault) as reading:
+        said = _Said(reader, reading)
         if expression is not None or _lists_without_words(query, params):
             where = _where(reader, filters, params, scope, time.time() if now is None else now)
             with reader.queries.snapshot():
                 if exact and expression is not None:
-                    hits = _spelt(reader, reading, query, expression, where, by_time)
+                    hits = _spelt(reader, said, query, expression, where, by_time)
                     total = len(hits)
                 else:
                     reach = offset + limit if by_time else max(offset + limit, CANDIDATES)
                     hits, total = reader.queries.hits(expression, where, reach, by_time)
                     if expression is not None and query.literals and not by_time:
-                        hits = _literal_first(reader, reading, query, expression, where, hits)
-        found = q.any_expression(query.positive)
-        results = [_result(reader, reading, hit, query, found) for hit in hits[offset : offset + limit]]
+                        hits = _literal_first(reader, said, query, expression, where, hits, offset + limit)
+        results = _results(reader, said, hits[offset : offset + limit], query)
         stale = sorted(reading.stale)
     return {
         "query": text,
@@ -103,7 +103,7 @@ def search(reader: Reader, params: Params, now: float | None = None) -> dict[str
         "total": total,
         "offset": offset,
         "scope": {"by": scope.by, "project": scope.project},
-        "results": [result for result in results if result is not None],
+        "results": results,
         **({"stale": stale} if stale else {}),
     }
 
@@ -257,58 +257,73 @@ def _subagents(params: Params) -> bool | None:
 # Spelling
 
 
-def _count(reader: Reader, reading: Reading, hit: Hit, literals: tuple[str, ...], exact: bool) -> int:
-    """How many of the spellings stand in a record's text; 0 where it cannot be read."""
-    copies = reader.queries.copies(hit.record)
-    if not copies or copies[0].length > LITERAL_BYTES:
-        return 0
-    try:
-        said = render.turn(reading.object(copies)).text
-    except FabledError:
-        return 0
-    if not exact:
-        said = said.casefold()
-    return sum(literal in said for literal in literals)
+class _Said:
+    """What records say, each read once for an answer however often it is looked at."""
+
+    def __init__(self, reader: Reader, reading: Reading) -> None:
+        self._reader = reader
+        self._reading = reading
+        self._texts: dict[int, str | None] = {}
+        self._copies: dict[int, list[Copy]] = {}
+
+    def prepare(self, records: Iterable[int]) -> None:
+        """Looks up where several records lie at once."""
+        self._copies.update(self._reader.queries.copies_of(n for n in records if n not in self._copies))
+
+    def of(self, record: int, longest: int | None = None) -> str | None:
+        """The text of a record; None where no copy of it reads now, or where it has more bytes than `longest`."""
+        if record not in self._texts:
+            if record not in self._copies:
+                self.prepare([record])
+            copies = self._copies[record]
+            if longest is not None and copies and copies[0].length > longest:
+                return None
+            try:
+                self._texts[record] = render.turn(self._reading.object(copies), t.OTHER).text
+            except FabledError:
+                self._texts[record] = None
+        return self._texts[record]
+
+
+def _key(hit: Hit) -> tuple[int, int]:
+    """What makes two hits one result."""
+    return hit.thread or -hit.record, hit.side
 
 
 def _literal_first(
-    reader: Reader, reading: Reading, query: q.Query, expression: str, where: Where, hits: list[Hit]
+    reader: Reader, said: _Said, query: q.Query, expression: str, where: Where, hits: list[Hit], wanted: int
 ) -> list[Hit]:
     """Puts threads first in which a record spells a punctuated token as it was typed.
 
     With one token that decides; among several it lifts the score, lest `what's` outrank the words that matter.
     """
     literals = query.literals
+    alone = len(query.positive) == 1
     counted: dict[tuple[int, int], tuple[int, Hit]] = {}
     for hit in reader.queries.best_records(expression, where, CANDIDATES):
-        count = _count(reader, reading, hit, literals, False)
-        key = (hit.thread or -hit.record, hit.side)
-        if count and (key not in counted or count > counted[key][0]):
-            counted[key] = (count, hit)
+        text = (said.of(hit.record, LITERAL_BYTES) or "").casefold()
+        count = sum(literal in text for literal in literals)
+        if count and (_key(hit) not in counted or count > counted[_key(hit)][0]):
+            counted[_key(hit)] = (count, hit)
+            if alone and len(counted) >= wanted:
+                break
     if not counted:
         return hits
-    lifted = [(0, hit) for hit in hits if (hit.thread or -hit.record, hit.side) not in counted] + list(
-        counted.values()
-    )
-    if len(query.positive) == 1:
+    lifted = [(0, hit) for hit in hits if _key(hit) not in counted] + list(counted.values())
+    if alone:
         lifted.sort(key=lambda pair: (-pair[0], pair[1].score, -pair[1].ts))
         return [hit for _, hit in lifted]
-    raised = [
-        replace(hit, score=hit.score * (1 + LITERAL_BONUS * count / len(literals))) for count, hit in lifted
-    ]
+    raised = [replace(hit, score=hit.score * (1 + LITERAL_BONUS * count / len(literals))) for count, hit in lifted]
     return sorted(raised, key=lambda hit: (hit.score, -hit.ts))
 
 
-def _spelt(
-    reader: Reader, reading: Reading, query: q.Query, expression: str, where: Where, by_time: bool
-) -> list[Hit]:
+def _spelt(reader: Reader, said: _Said, query: q.Query, expression: str, where: Where, by_time: bool) -> list[Hit]:
     """The best record of each thread whose text has the phrase letter by letter, among the best candidates."""
-    phrase = (query.positive[0].text.strip(),)
+    phrase = query.positive[0].text.strip()
     found: dict[tuple[int, int], Hit] = {}
     for hit in reader.queries.best_records(expression, where, EXACT_CANDIDATES):
-        key = (hit.thread or -hit.record, hit.side)
-        if key not in found and _count(reader, reading, hit, phrase, True):
-            found[key] = hit
+        if _key(hit) not in found and phrase in (said.of(hit.record, LITERAL_BYTES) or ""):
+            found[_key(hit)] = hit
     hits = list(found.values())
     return sorted(hits, key=lambda hit: -hit.ts) if by_time else hits
 
@@ -316,38 +331,48 @@ def _spelt(
 # Results
 
 
-def _result(
-    reader: Reader, reading: Reading, hit: Hit, query: q.Query, found: str | None
-) -> dict[str, Any] | None:
-    """One hit as it is shown; None where it went away since it was ranked."""
+def _results(reader: Reader, said: _Said, hits: Sequence[Hit], query: q.Query) -> list[dict[str, Any]]:
+    """The hits as they are shown; one that went away since it was ranked is left out."""
     queries = reader.queries
-    record = queries.record(hit.record)
-    if record is None:
-        return None
-    thread = queries.thread(hit.thread) if hit.thread else None
-    snippet, highlights = _snippet(reader, reading, record, query, found)
-    return {
-        "thread": thread_id(thread) if thread else uuid_text(record.uuid),
-        "prompt_id": thread.prompt if thread else None,
-        "session_id": (thread or record).session_id,
-        "project": (thread or record).project,
-        "title": _title(reader, thread),
-        "score": round(-hit.score, 4) + 0.0,
-        "first_ts": iso(thread.first_ts if thread else record.ts),
-        "last_ts": iso(thread.last_ts if thread else record.ts),
-        "turns": thread.turns if thread else 1,
-        "est_tokens": thread.tokens if thread else 0,
-        "uuid": uuid_text(record.uuid),
-        "role": render.ROLES.get(record.kind, "system"),
-        "kind": render.KIND_NAMES.get(record.kind, "other"),
-        "tool": render.flat(record.tool)[:80] if record.tool else None,
-        "ts": iso(record.ts),
-        "snippet": snippet,
-        "highlights": highlights,
-        "subagent": is_side(record.flags, record.agent),
-        "also_in": queries.also_in(record),
-        "resume": resume(reader, thread or record),
-    }
+    records = queries.records(hit.record for hit in hits)
+    threads = queries.threads(hit.thread for hit in hits)
+    others = queries.also_in(records)
+    live = queries.live({record.session for record in records.values()} | {one.session for one in threads.values()})
+    said.prepare(records)
+    phrases = q.phrases(query.positive)
+    shown = []
+    for hit in hits:
+        record = records.get(hit.record)
+        if record is None:
+            continue
+        thread = threads.get(hit.thread)
+        snippet, highlights = _snippet(reader, said, record, query, phrases)
+        owner = thread or record
+        shown.append(
+            {
+                "thread": thread_id(thread) if thread else uuid_text(record.uuid),
+                "prompt_id": thread.prompt if thread else None,
+                "session_id": owner.session_id,
+                "project": owner.project,
+                "title": _title(reader, thread),
+                "score": round(-hit.score, 4) + 0.0,
+                "first_ts": iso(thread.first_ts if thread else record.ts),
+                "last_ts": iso(thread.last_ts if thread else record.ts),
+                "turns": thread.turns if thread else 1,
+                "est_tokens": thread.tokens if thread else 0,
+                "uuid": uuid_text(record.uuid),
+                "role": render.ROLES.get(record.kind, "system"),
+                "kind": render.KIND_NAMES.get(record.kind, "other"),
+                "tool": render.flat(record.tool)[:80] if record.tool else None,
+                "ts": iso(record.ts),
+                "snippet": snippet,
+                "highlights": highlights,
+                "subagent": is_side(record.flags, record.agent),
+                "also_in": others[record.id],
+                "resume": resume(owner, live),
+            }
+        )
+    return shown
 
 
 def _title(reader: Reader, thread: Thread | None) -> str:
@@ -356,9 +381,9 @@ def _title(reader: Reader, thread: Thread | None) -> str:
     return title(thread.title or reader.queries.session_title(thread.session))
 
 
-def resume(reader: Reader, what: Thread | Record) -> str | None:
+def resume(what: Thread | Record, live: Container[int]) -> str | None:
     """The line that takes the session up again; None where its live transcript is gone."""
-    if not reader.queries.is_live(what.session):
+    if what.session not in live:
         return None
     line = f"claude --resume {shlex.quote(what.session_id)}"
     project = what.project or ""
@@ -366,19 +391,16 @@ def resume(reader: Reader, what: Thread | Record) -> str | None:
 
 
 def _snippet(
-    reader: Reader, reading: Reading, record: Record, query: q.Query, found: str | None
+    reader: Reader, said: _Said, record: Record, query: q.Query, phrases: Sequence[str]
 ) -> tuple[str, list[list[int]]]:
     """The part of a record that shows the words found; nothing where no copy of it reads now."""
-    try:
-        said = render.turn(reading.object(reader.queries.copies(record.id)), record.kind).text
-    except FabledError:
+    text = said.of(record.id)
+    if text is None:
         return "", []
     size = _RESULT_CHARS if record.kind == t.RESULT else t.TEXT_LIMIT
-    shown = render.flat(render.tame(said[:size]))
-    marks: list[tuple[int, int]] = []
-    if found is not None and shown:
-        marks = reader.queries.marker.marks(shown, found) or _inside_words(shown, query)
-    return render.snippet(shown, marks)
+    shown = render.flat(render.tame(text[:size]))
+    marks = reader.queries.marker.marks(shown, phrases) if phrases else []
+    return render.snippet(shown, marks or _inside_words(shown, query))
 
 
 def _inside_words(shown: str, query: q.Query) -> list[tuple[int, int]]:

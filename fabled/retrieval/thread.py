@@ -82,7 +82,7 @@ def thread(reader: Reader, params: Params) -> dict[str, Any]:
         "subagent_turns": aside.count("sidechain"),
         "previous": _name(reader, before),
         "started_by": _name(reader, started),
-        "resume": resume(reader, found),
+        "resume": resume(found, reader.queries.live([found.session])),
         **({"stale": stale} if stale else {}),
     }
 

@@ -158,7 +158,7 @@ class Map:
         self.db = apsw.Connection(self.path)
         self.db.set_busy_timeout(5_000)  # before journal_mode, which needs a lock itself (RULES 18)
         self.db.execute(
-            "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-24000; PRAGMA temp_store=MEMORY;"
+            "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-24000; PRAGMA temp_store=MEMORY;"
             "PRAGMA journal_size_limit=33554432; PRAGMA wal_autocheckpoint=2000"
         )
         self.db.execute("SELECT count(*) FROM sqlite_schema").fetchall()
@@ -484,11 +484,9 @@ class Map:
                 "SELECT 1 FROM links WHERE session=? AND kind>=? AND kind<? AND key=?", (session, s.SAID_PROMPT, kind, key)
             ).fetchone():
                 self.db.execute("UPDATE records SET hidden=hidden|2 WHERE id=?", (record,))
-            if kind < s.SAID_QUEUE:
-                self.db.execute(
-                    "UPDATE records SET hidden=hidden|2 WHERE id IN (SELECT record FROM links WHERE session=? AND kind>? AND kind<=? AND key=?)",
-                    (session, kind, s.SAID_QUEUE, key),
-                )
+            for later in range(kind + 1, s.SAID_QUEUE + 1):
+                for repeated in self.linked(session, later, key):
+                    self.db.execute("UPDATE records SET hidden=hidden|2 WHERE id=?", (repeated,))
 
     def _shared(self, batch: Batch) -> None:
         """Notes which sessions share records with the new ones: their memberships depend on each other."""
@@ -666,7 +664,7 @@ class Map:
         if f.text or f.thinking:
             batch.texts.append((record, f.text, f.thinking, f.parts))
         links = batch.links
-        for call, _ in f.calls:
+        for call in f.calls:
             links.append((session, s.CALL, t.key64(call), record))
         if f.answers is not None:
             links.append((session, s.ANSWER, t.key64(f.answers), record))
@@ -770,7 +768,9 @@ class Map:
     def _apply(self, loaded: Sequence[th.Session], resolution: th.Resolution, reread: Reread) -> None:
         db = self.db
         touched: set[int] = set()
-        canonical: dict[int, int] = {}
+        canonical: dict[int, tuple[str, int]] = {}
+        names = {session.id: session.name for session in loaded}
+        session_of = {node.id: node.session for session in loaded for _, nodes in session.files for node in nodes}
         where: dict[int, int] = {}
         orphans: list[tuple[int, int, int, int]] = []
         for session in loaded:
@@ -806,7 +806,8 @@ class Map:
         for copy, original in resolution.copies.items():
             mine, theirs = where.get(copy), where.get(original)
             if mine and theirs and mine != theirs:
-                canonical[mine] = min(theirs, canonical.get(mine, theirs))
+                choice = (names.get(session_of[original], ""), theirs)  # by name: numbers depend on the order of indexing
+                canonical[mine] = min(choice, canonical.get(mine, choice))
         for session in loaded:
             db.execute("UPDATE threads SET canonical=NULL WHERE session=? AND canonical IS NOT NULL", (session.id,))
             for file, state in resolution.states.items():
@@ -816,7 +817,7 @@ class Map:
                         (state.has_prompts, state.guessed, state.current, file),
                     )
         self._write_new()
-        db.executemany("UPDATE threads SET canonical=? WHERE id=?", ((c, m) for m, c in canonical.items()))
+        db.executemany("UPDATE threads SET canonical=? WHERE id=?", ((c, m) for m, (_, c) in canonical.items()))
         self._aggregate(touched, reread)
 
     def _attach(self, session: int, reread: Reread) -> None:
@@ -962,6 +963,8 @@ class Map:
         with self.transaction("optimize"):
             self.db.execute("INSERT INTO fts(fts) VALUES('optimize')")
             self.db.execute("DELETE FROM fts WHERE rowid=?", (row,))
+        with self.transaction("vacuum"):
+            self.db.execute("PRAGMA incremental_vacuum").fetchall()  # what the merge freed
 
     def checkpoint(self) -> None:
         """Gives the WAL's space back, where no reader needs it."""

@@ -12,7 +12,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import apsw
@@ -300,14 +300,12 @@ class Queries:
         if where.nothing:
             return [], 0
         test, args = _test(where)
-        if expression is None:
-            best, latest, test = "0.0", "max(coalesce(r.ts,0))", f"{test} AND r.kind<>{OTHER}"
-        else:
-            best, latest = "min(m.score)", "coalesce(r.ts,0)"
-        order = "ts DESC" if by_time or expression is None else "score, ts DESC"
+        tables, match = _source(expression)
+        best, latest = ("min(fts.rank)", "coalesce(r.ts,0)") if expression else ("0.0", "max(coalesce(r.ts,0))")
+        order = "ts DESC" if by_time or not expression else "score, ts DESC"
         rows = self._rows(
             f"WITH g AS MATERIALIZED (SELECT r.id AS id, r.thread AS thread, {_side(where)} AS side, {best} AS score,"
-            f" {latest} AS ts FROM {_source(expression)} WHERE {test} GROUP BY coalesce(r.thread,-r.id), side)"
+            f" {latest} AS ts FROM {tables} WHERE {match} AND {test} GROUP BY coalesce(r.thread,-r.id), side)"
             " SELECT id, coalesce(thread,0), side, score, ts, (SELECT count(*) FROM g) FROM g"
             f" ORDER BY {order}, id LIMIT :limit",
             {"expression": expression, "limit": limit, **args},
@@ -319,9 +317,10 @@ class Queries:
         if where.nothing:
             return []
         test, args = _test(where)
+        tables, match = _source(expression)
         rows = self._rows(
-            f"SELECT r.id, coalesce(r.thread,0), {_side(where)}, m.score, coalesce(r.ts,0) FROM {_source(expression)}"
-            f" WHERE {test} ORDER BY m.score, r.ts DESC, r.id LIMIT :limit",
+            f"SELECT r.id, coalesce(r.thread,0), {_side(where)}, fts.rank, coalesce(r.ts,0) FROM {tables}"
+            f" WHERE {match} AND {test} ORDER BY 4, r.ts DESC, r.id LIMIT :limit",
             {"expression": expression, "limit": limit, **args},
         )
         return [Hit(*row) for row in rows]
@@ -335,8 +334,12 @@ class Queries:
     )
 
     def record(self, number: int) -> Record | None:
-        row = self._row(self._RECORD + "WHERE r.id=?", number)
-        return Record(*row) if row else None
+        return self.records([number]).get(number)
+
+    def records(self, numbers: Iterable[int]) -> dict[int, Record]:
+        """The records of these numbers, as far as there are any."""
+        rows = self._rows(self._RECORD + "WHERE r.id IN (SELECT value FROM json_each(?))", _json(numbers))
+        return {row[0]: Record(*row) for row in rows}
 
     def records_of_uuid(self, low: bytes, high: bytes) -> list[Record]:
         """The records whose 16-byte uuid lies between two, of every session; the original one of each uuid first."""
@@ -370,12 +373,21 @@ class Queries:
 
     def copies(self, record: int) -> list[Copy]:
         """Where a record lies, the best copy first: the longest, then immutable before live, then the earliest."""
-        rows = self._rows(
-            "SELECT c.file,f.path,f.generation,f.rank,c.offset,c.length,c.line,c.digest FROM copies c "
-            "JOIN files f ON f.id=c.file WHERE c.record=? ORDER BY c.length DESC,f.rank,f.path,c.offset",
-            record,
-        )
-        return [Copy(*row) for row in rows]
+        return self.copies_of([record])[record]
+
+    def copies_of(self, records: Iterable[int]) -> dict[int, list[Copy]]:
+        """`copies` of several records."""
+        found: dict[int, list[Copy]] = {number: [] for number in records}
+        for row in self._rows(
+            "SELECT c.record,c.file,f.path,f.generation,f.rank,c.offset,c.length,c.line,c.digest "
+            "FROM json_each(?) j CROSS JOIN copies c ON c.record=j.value JOIN files f ON f.id=c.file",
+            _json(found),
+        ):
+            found[row[0]].append(Copy(*row[1:]))
+        for listed in found.values():
+            if len(listed) > 1:
+                listed.sort(key=lambda copy: (-copy.length, copy.rank, copy.path, copy.offset))
+        return found
 
     _THREAD = (
         "SELECT t.id,t.session,s.session_id,s.project,t.prompt,t.title,t.first_ts,t.last_ts,t.turns,t.tokens,t.canonical "
@@ -383,8 +395,12 @@ class Queries:
     )
 
     def thread(self, number: int) -> Thread | None:
-        row = self._row(self._THREAD + "WHERE t.id=?", number)
-        return Thread(*row) if row else None
+        return self.threads([number]).get(number)
+
+    def threads(self, numbers: Iterable[int]) -> dict[int, Thread]:
+        """The threads of these numbers, as far as there are any."""
+        rows = self._rows(self._THREAD + "WHERE t.id IN (SELECT value FROM json_each(?))", _json(numbers))
+        return {row[0]: Thread(*row) for row in rows}
 
     def threads_of_prompt(self, prompt: str, prefix: bool) -> list[Thread]:
         """The threads of a prompt, or of all that begin so, with the original before its copies."""
@@ -406,8 +422,8 @@ class Queries:
         """
         rows = self._rows(
             "SELECT r.id,r.uuid,r.kind,ty.text,r.ts,r.flags,r.hidden,r.parent,r.tokens,r.agent,tn.text,c.file,"
-            "min(CASE WHEN f.session IS r.session THEN f.rank ELSE f.rank+?2 END),c.offset "
-            "FROM records r JOIN copies c ON c.record=r.id JOIN files f ON f.id=c.file "
+            "min(CASE WHEN f.agent IS NOT NULL OR instr(f.path,s.session_id) THEN f.rank ELSE f.rank+?2 END),c.offset "
+            "FROM records r JOIN copies c ON c.record=r.id JOIN files f ON f.id=c.file JOIN sessions s ON s.id=r.session "
             "LEFT JOIN names ty ON ty.id=r.type LEFT JOIN names tn ON tn.id=r.tool "
             f"WHERE r.thread=?1 AND r.hidden&2=0 AND (r.kind<>{OTHER} OR ty.text IN ('user','assistant')) "
             "GROUP BY r.id",
@@ -459,26 +475,30 @@ class Queries:
         )
         return row[0] if row else None
 
-    def also_in(self, record: Record) -> list[str]:
-        """The other sessions that hold the record: under their own name, or in a file of theirs."""
-        rows = self._rows(
-            "SELECT s.session_id FROM records r JOIN sessions s ON s.id=r.session WHERE r.uuid=?1 AND r.session<>?2 "
-            "UNION SELECT s.session_id FROM copies c JOIN files f ON f.id=c.file JOIN sessions s ON s.id=f.session "
-            "WHERE c.record=?3 AND f.session<>?2 ORDER BY 1",
-            record.uuid,
-            record.session,
-            record.id,
-        )
-        return [name for (name,) in rows]
+    def also_in(self, records: Iterable[int]) -> dict[int, list[str]]:
+        """The other sessions that hold each record: under their own name, or in a file of theirs."""
+        found: dict[int, list[str]] = {number: [] for number in records}
+        for number, name in self._rows(
+            "SELECT a.id, s.session_id FROM json_each(?1) j CROSS JOIN records a ON a.id=j.value "
+            "JOIN records b ON b.uuid=a.uuid AND b.session<>a.session JOIN sessions s ON s.id=b.session "
+            "UNION SELECT a.id, s.session_id FROM json_each(?1) j CROSS JOIN records a ON a.id=j.value "
+            "JOIN copies c ON c.record=a.id JOIN file_sessions f ON f.file=c.file AND f.session<>a.session "
+            "JOIN sessions s ON s.id=f.session ORDER BY 1, 2",
+            _json(found),
+        ):
+            found[number].append(name)
+        return found
 
-    def is_live(self, session: int) -> bool:
-        """Is there a live transcript to resume?"""
-        row = self._row(
-            "SELECT 1 FROM files WHERE session=? AND generation IS NULL AND agent IS NULL AND id NOT IN (SELECT file FROM doomed) "
-            "LIMIT 1",
-            session,
+    def live(self, sessions: Iterable[int]) -> set[int]:
+        """Which of these sessions have a live transcript to resume."""
+        rows = self._rows(
+            "SELECT DISTINCT s.id FROM json_each(?) j CROSS JOIN sessions s ON s.id=j.value "
+            "JOIN file_sessions a ON a.session=s.id JOIN files f ON f.id=a.file "
+            "WHERE f.generation IS NULL AND substr(f.path,-length(s.session_id)-7)='/'||s.session_id||'.jsonl' "
+            "AND f.id NOT IN (SELECT file FROM doomed)",
+            _json(sessions),
         )
-        return row is not None
+        return {number for (number,) in rows}
 
     # Lists
 
@@ -488,13 +508,7 @@ class Queries:
         """Every session (of those given), the latest first, without its title."""
         wanted = None if sessions is None else set(sessions)
         counts = dict(self._rows("SELECT session, count(*) FROM records GROUP BY session"))
-        sizes: dict[int, tuple[int, int, int]] = {
-            session: (live or 0, generations or 0, files)
-            for session, live, generations, files in self._rows(
-                "SELECT session, sum(CASE WHEN generation IS NULL THEN size END), count(generation), count(*) FROM files "
-                "WHERE session IS NOT NULL AND agent IS NULL GROUP BY session"
-            )
-        }
+        kept = self._kept()
         rows = self._rows(
             "SELECT s.id,s.session_id,s.project,s.folder,s.forked_from,min(t.first_ts),max(t.last_ts),"
             "count(t.prompt) FILTER (WHERE t.canonical IS NULL),coalesce(sum(t.tokens),0) FROM sessions s "
@@ -508,16 +522,31 @@ class Queries:
                 until is not None and (first is None or first > until)
             ):
                 continue
-            live, generations, files = sizes.get(number, (0, 0, 0))
-            if number not in counts and not files:
+            if number not in counts and session_id not in kept:
                 continue
+            live, generations, _ = kept.get(session_id, (None, 0, 0))
             found.append(
                 {
                     "id": number, "session_id": session_id, "project": project, "folder": folder, "forked_from": forked,
                     "first_ts": first, "last_ts": last, "threads": threads, "records": counts.get(number, 0),
-                    "est_tokens": tokens, "bytes": live, "generations": generations, "live": files > generations,
+                    "est_tokens": tokens, "bytes": live or 0, "generations": generations, "live": live is not None,
                 }
             )  # fmt: skip
+        return found
+
+    def _kept(self) -> dict[str, tuple[int | None, int, int]]:
+        """session id → (bytes of its live transcript or None, generations, when it was last written)."""
+        found: dict[str, tuple[int | None, int, int]] = {}
+        for path, generation, size, mtime in self._rows(
+            "SELECT path,generation,size,mtime_ns FROM files WHERE agent IS NULL AND id NOT IN (SELECT file FROM doomed)"
+        ):
+            folder, name = os.path.split(path)
+            session_id = name.partition(".")[0] if generation is None else os.path.basename(folder)
+            live, generations, written = found.get(session_id, (None, 0, 0))
+            if generation is None:
+                found[session_id] = ((live or 0) + (size or 0), generations, max(written, mtime or 0))
+            else:
+                found[session_id] = (live, generations + 1, written)
         return found
 
     def session_title(self, session: int) -> str | None:
@@ -582,14 +611,14 @@ class Queries:
         """(path, packed size, indexed logical bytes) of every generation."""
         return self._rows("SELECT path, size, resume_offset FROM files WHERE generation IS NOT NULL")
 
-    def only_live(self, before_ns: int) -> list[tuple[str, str, int]]:
-        """(session id, path, mtime) of sessions last written before a time and kept in no generation."""
-        return self._rows(
-            "SELECT s.session_id,f.path,f.mtime_ns FROM files f JOIN sessions s ON s.id=f.session "
-            "WHERE f.generation IS NULL AND f.agent IS NULL AND f.mtime_ns BETWEEN 1 AND ? AND NOT EXISTS("
-            "SELECT 1 FROM files g WHERE g.session=f.session AND g.generation IS NOT NULL) ORDER BY f.mtime_ns",
-            before_ns,
-        )
+    def only_live(self, before_ns: int) -> list[tuple[str, int]]:
+        """(session id, mtime) of sessions last written before a time and kept in no generation, the oldest first."""
+        found = [
+            (session_id, written)
+            for session_id, (live, generations, written) in self._kept().items()
+            if live is not None and not generations and 0 < written < before_ns
+        ]
+        return sorted(found, key=lambda one: one[1])
 
 
 def _identity(path: str) -> tuple[int, int]:
@@ -600,19 +629,28 @@ def _identity(path: str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _source(expression: str | None) -> str:
-    """Where hits come from. The full text leads, and its score is worked out before rows are grouped."""
+def _source(expression: str | None) -> tuple[str, str]:
+    """(tables, condition) that hits come from; the full text leads.
+
+    The score is the column `rank`: the function bm25() itself cannot stand where rows are grouped.
+    """
     if expression is None:
-        return "records r"
+        return "records r", f"r.kind<>{OTHER}"
+    weights = f"{TEXT_WEIGHT},{THINKING_WEIGHT},{PARTS_WEIGHT}"
     return (
-        f"(SELECT rowid AS id, bm25(fts,{TEXT_WEIGHT},{THINKING_WEIGHT},{PARTS_WEIGHT}) AS score FROM fts "
-        "WHERE fts MATCH :expression) m CROSS JOIN records r ON r.id=m.id"
+        "fts CROSS JOIN records r ON r.id=fts.rowid",
+        f"fts MATCH :expression AND fts.rank MATCH 'bm25({weights})'",
     )
 
 
 def _side(where: Where) -> str:
     """What keeps a subagent's records apart from those of its thread, where that is asked for."""
     return f"CASE WHEN r.flags&{SIDECHAIN} THEN coalesce(r.agent,-1) ELSE 0 END" if where.subagents else "0"
+
+
+def _json(numbers: Iterable[int]) -> str:
+    """Numbers as a parameter for json_each: the statement stays the same and is prepared once."""
+    return "[" + ",".join(map(str, numbers)) + "]"
 
 
 def _list(numbers: Iterable[int]) -> str:
@@ -651,32 +689,50 @@ def _test(where: Where) -> tuple[str, dict[str, Any]]:
 
 
 class Marker:
-    """Finds what an expression matches in a text, with the index's own tokenizer, in a table of its own in memory."""
+    """Finds words and phrases in a text as the index would: with its own tokenizer, stems and all."""
 
     def __init__(self) -> None:
         self._db = apsw.Connection(":memory:")
-        self._db.execute(f"CREATE VIRTUAL TABLE t USING fts5(text, tokenize='{TOKENIZER}', columnsize=0)")
+        name, *options = TOKENIZER.split()
+        self._tokens = self._db.fts5_tokenizer(name, options)
 
     def close(self) -> None:
         self._db.close()
 
-    def marks(self, text: str, expression: str) -> list[tuple[int, int]]:
-        """(start, end) of each match in `text`, which must hold no control characters."""
-        self._db.execute("INSERT INTO t(rowid,text) VALUES(1,?)", (text,))
-        try:
-            row = self._db.execute(
-                "SELECT highlight(t,0,char(1),char(2)) FROM t WHERE t MATCH ?", (expression,)
-            ).fetchone()
-        finally:
-            self._db.execute("DELETE FROM t WHERE rowid=1")
-        if row is None:
-            return []
+    def _stems(self, text: bytes, reason: int) -> list[tuple[int, int, str]]:
+        return cast("list[tuple[int, int, str]]", self._tokens(text, reason, None, include_colocated=False))
+
+    def marks(self, text: str, phrases: Iterable[str]) -> list[tuple[int, int]]:
+        """(start, end), in characters, of each place in `text` where one of `phrases` stands; none overlap."""
+        data = text.encode()
+        words = self._stems(data, apsw.FTS5_TOKENIZE_DOCUMENT)
+        wanted: dict[str, list[list[str]]] = {}
+        for phrase in phrases:
+            stems = [stem for _, _, stem in self._stems(phrase.encode(), apsw.FTS5_TOKENIZE_QUERY)]
+            if stems:
+                wanted.setdefault(stems[0], []).append(stems)
         found: list[tuple[int, int]] = []
-        at = 0
-        for piece in row[0].split("\x01")[1:]:
-            if not found:
-                at = row[0].index("\x01")
-            inside, _, after = piece.partition("\x02")
-            found.append((at, at + len(inside)))
-            at += len(inside) + len(after)
-        return found
+        for index in [index for index, word in enumerate(words) if word[2] in wanted]:
+            start, _, stem = words[index]
+            for stems in wanted[stem]:
+                run = words[index : index + len(stems)]
+                if len(stems) > 1 and [word for _, _, word in run] != stems:
+                    continue
+                if found and start < found[-1][1]:
+                    found[-1] = (found[-1][0], max(run[-1][1], found[-1][1]))
+                else:
+                    found.append((start, run[-1][1]))
+        return found if len(data) == len(text) else _in_characters(data, found)
+
+
+def _in_characters(data: bytes, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Byte offsets, ascending, as offsets in characters."""
+    found = []
+    at = count = 0
+    for start, end in spans:
+        count += len(data[at:start].decode())
+        first = count
+        count += len(data[start:end].decode())
+        found.append((first, count))
+        at = end
+    return found

@@ -23,6 +23,7 @@ MAX_PARTS = 64
 # continue a token. Wherever Python and SQLite know different Unicode versions the run is only cut finer by
 # SQLite, inside the quotes, which is again a phrase of the same pieces.
 _RUN = re.compile("(?:[^\\W_]|[\ue000-\uf8ff])(?:[^\\W_]|[\u0300-\u036f]|[\ue000-\uf8ff])*")
+_WORDS = re.compile(r"(?:[^\W_]|\s)*")
 _BLANKS = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _NAMES = "file|tool|role|project|since|until|session|term"
 # A quoted stretch, perhaps signed or the value of a filter; else everything up to the next blank.
@@ -69,9 +70,7 @@ class Token:
     def literal(self) -> str:
         """The spelling to prefer among phrase matches, or "" where letters and digits say it all."""
         text = self.text.strip().rstrip(".,;:!?")
-        if _RUN.fullmatch(text):
-            return ""
-        return text.casefold()
+        return "" if _WORDS.fullmatch(text) else text.casefold()
 
     @property
     def stop(self) -> bool:
@@ -272,5 +271,10 @@ def match_expression(query: Query) -> str | None:
 
 
 def any_expression(tokens: Iterable[Token]) -> str | None:
-    """An expression that finds any of `tokens`: what a snippet is marked by."""
+    """An expression that finds any of `tokens`."""
     return " OR ".join(_unit(token) for token in tokens) or None
+
+
+def phrases(tokens: Iterable[Token]) -> list[str]:
+    """Each reading of `tokens` as plain words that follow each other: what a snippet is marked by."""
+    return [" ".join(parts) for token in tokens for parts in (token.parts, token.split) if parts]

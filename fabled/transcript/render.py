@@ -249,7 +249,10 @@ def snippet(
             best, start = score, begin
     if start:
         blank = text.find(" ", start, start + room // 8)
-        start = boundary(text, blank + 1 if blank >= 0 else start)
+        start = blank + 1 if blank >= 0 else start
+        # Forwards, not back: what comes last in the window must stay in it.
+        while start < len(text) and boundary(text, start) != start:
+            start += 1
     stop = boundary(text, min(len(text), start + room))
     head = "…" if start else ""
     shown = head + text[start:stop] + ("…" if stop < len(text) else "")

@@ -6,6 +6,7 @@ Which thread a record belongs to is left to `threads`, how a turn is shown to a 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any
@@ -20,9 +21,9 @@ SIDECHAIN, REDUCED, FORKED, STARTS = 1, 2, 4, 8
 
 TEXT_LIMIT = 65_536
 """Searchable characters of one record."""
-RESULT_HEAD = 1_500
+RESULT_HEAD = 500
 """Searchable characters of one tool result: its head."""
-INPUT_HEAD = 4_000
+INPUT_HEAD = 2_000
 """Searchable characters of one tool call's input."""
 TITLE_LIMIT = 400
 
@@ -31,11 +32,11 @@ _COMMAND = ("<command-name>", "<command-message>", "<local-command-", "<bash-inp
 _NOTICE = ("[Request interrupted", "<ide_opened_file>", "<ide_selection>")
 _NOTIFICATION = "<task-notification>"
 _FILE_KEYS = ("file_path", "notebook_path", "path")
-_CAMEL = re.compile("(?<![A-Za-z0-9])(?:[A-Z]*+[a-z0-9]++[A-Z]|[A-Z]{2,}[a-z])[A-Za-z0-9]{0,80}")
+_HUMP_AT = re.compile("[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z][A-Z])(?=[a-z]))[A-Za-z0-9]*")  # starts with a set: found at scanning speed
+_ALNUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _HUMP = re.compile("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NOTIFIED = re.compile(r"<(?:tool-use-id|task-id)>\s*([^<\s]{1,200})\s*</")
-_WIDE = re.compile("[\u1100-\u11ff\u2e80-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 
 # A sentinel has attributes: a text that only names the tag is talk about it (case A26).
 _TAG = re.compile(r"<historical_context\s[^<>]{0,100000}>|</\s*historical_context\s*>", re.IGNORECASE)
@@ -44,55 +45,46 @@ _ARCS = re.compile(r"""\barcs\s*=\s*\\{0,6}["']([^"'\\<>]{0,20000})""", re.IGNOR
 
 
 class Facts:
-    """What one record says, for the Map. Plain attributes: one is made for every record read."""
+    """What one record says, for the Map. Defaults live in the class: one is made for every record read."""
 
-    __slots__ = (
-        "agent", "alias", "answers", "calls", "citations", "cwd", "files", "forked_from", "kind", "notified", "parent", "parts",
-        "prompt", "said", "session", "sidechain", "source", "spawned", "starts", "task_prompts", "text", "thinking",
-        "title", "tokens", "tool", "ts", "type", "uuid", "via_call",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.uuid: bytes | None = None
-        self.alias: bytes | None = None
-        """8 bytes standing for an odd uuid (`request_…` of some desktop versions): no id, but children name it"""
-        self.session: str | None = None
-        self.type = ""
-        self.kind = OTHER
-        self.ts: int | None = None
-        """milliseconds since 1970, UTC"""
-        self.parent: bytes | None = None
-        self.prompt: str | None = None
-        self.source: bytes | None = None
-        """sourceToolAssistantUUID"""
-        self.agent: str | None = None
-        self.cwd: str | None = None
-        self.forked_from: str | None = None
-        self.sidechain = False
-        self.starts = False
-        """begins a thread where no promptId says otherwise"""
-        self.calls: list[tuple[str, str]] = []
-        """(tool_use id, tool name)"""
-        self.answers: str | None = None
-        """the tool_use id a result answers"""
-        self.spawned: str | None = None
-        """the agentId a result or a progress record names"""
-        self.via_call: str | None = None
-        """parentToolUseID"""
-        self.task_prompts: list[str] = []
-        self.notified: list[str] = []
-        """tool_use ids and task ids a task notification names"""
-        self.tool: str | None = None
-        self.files: list[str] = []
-        self.text = ""
-        self.thinking = ""
-        self.parts = ""
-        self.citations: tuple[str, ...] = ()
-        self.title: tuple[int, str, bytes | None] | None = None
-        """(kind, text, leaf uuid)"""
-        self.said: int | None = None
-        """hash of what a person typed"""
-        self.tokens = 0
+    uuid: bytes | None = None
+    alias: bytes | None = None
+    """8 bytes standing for an odd uuid (`request_…` of some desktop versions): no id, but children name it"""
+    session: str | None = None
+    type = ""
+    kind = OTHER
+    ts: int | None = None
+    """milliseconds since 1970, UTC"""
+    parent: bytes | None = None
+    prompt: str | None = None
+    source: bytes | None = None
+    """sourceToolAssistantUUID of a sidechain's root"""
+    agent: str | None = None
+    cwd: str | None = None
+    forked_from: str | None = None
+    sidechain = False
+    starts = False
+    """begins a thread where no promptId says otherwise"""
+    calls: Sequence[str] = ()
+    """tool_use ids"""
+    answers: str | None = None
+    """the tool_use id a result answers"""
+    spawned: str | None = None
+    """the agentId a result or a progress record names"""
+    task_prompts: Sequence[str] = ()
+    notified: Sequence[str] = ()
+    """tool_use ids and task ids a task notification names"""
+    tool: str | None = None
+    files: Sequence[str] = ()
+    text = ""
+    thinking = ""
+    parts = ""
+    citations: Sequence[str] = ()
+    title: tuple[int, str, bytes | None] | None = None
+    """(kind, text, leaf uuid)"""
+    said: int | None = None
+    """hash of what a person typed"""
+    tokens = 0
 
 
 def key64(text: str) -> int:
@@ -117,7 +109,11 @@ def milliseconds(value: object) -> int | None:
 
 def clean(text: str) -> str:
     """The text with half surrogate pairs replaced by U+FFFD, so that it can be stored as UTF-8."""
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _SURROGATE.sub("\ufffd", text)
+    return text
 
 
 def estimate(text: str) -> int:
@@ -125,8 +121,8 @@ def estimate(text: str) -> int:
     size = len(text)
     if text.isascii():
         return (size + 3) // 4
-    wide = len(_WIDE.findall(text))
-    return wide + (size - wide + 2) // 3
+    wide = min((len(text.encode("utf-8", "surrogatepass")) - size) // 2, size)  # a CJK character has three bytes
+    return wide + (size - wide + 3) // 4
 
 
 def strip_recalled(text: str) -> tuple[str, tuple[str, ...]]:
@@ -180,10 +176,12 @@ def _strings(value: Any) -> list[str]:
 
 def _humps(text: str) -> str:
     """The parts of the camelCase words of a text (unicode61 splits at `_`, `.`, `/`, `-` by itself)."""
-    words = _CAMEL.findall(text)
-    if not words:
-        return ""
-    return _HUMP.sub(" ", "\n".join(dict.fromkeys(words)))
+    words = []
+    for match in _HUMP_AT.finditer(text):
+        at, end = match.span()
+        before = text[at - 40 if at > 40 else 0 : at]
+        words.append(text[at - len(before) + len(before.rstrip(_ALNUM)) : end])
+    return _HUMP.sub(" ", "\n".join(dict.fromkeys(words))) if words else ""
 
 
 def _result_text(content: Any) -> str:
@@ -245,16 +243,16 @@ def _blocks(f: Facts, content: Any, texts: list[str], thoughts: list[str]) -> tu
             arguments = block.get("input")
             name = name if type(name) is str else ""
             if type(call) is str:
-                f.calls.append((call, name))
+                f.calls = [*f.calls, call]
             if f.tool is None:
                 f.tool = name
             if type(arguments) is dict:
                 for key in _FILE_KEYS:
                     path = arguments.get(key)
                     if type(path) is str and path:
-                        f.files.append(path)
+                        f.files = [*f.files, path]
                 if name in ("Task", "Agent") and type(arguments.get("prompt")) is str:
-                    f.task_prompts.append(arguments["prompt"])
+                    f.task_prompts = [*f.task_prompts, arguments["prompt"]]
             body = _input_text(arguments)
             f.tokens += estimate(body) + 4
             texts.append(f"{name}\n{body}" if name else body)
@@ -308,9 +306,6 @@ def facts(obj: dict[str, Any], recalled: bool) -> Facts:
         _user(f, obj, texts, thoughts)
     elif kind == "progress":
         _progress(f, get("data"), texts, thoughts)
-        call = get("parentToolUseID")
-        if type(call) is str:
-            f.via_call = call
     elif kind == "attachment":
         body = get("attachment")
         if type(body) is dict and body.get("type") == "queued_command":
@@ -366,7 +361,8 @@ def _user(f: Facts, obj: dict[str, Any], texts: list[str], thoughts: list[str]) 
     prompt = get("promptId")
     if type(prompt) is str and prompt:
         f.prompt = prompt
-    f.source = uuid_bytes(get("sourceToolAssistantUUID"))
+    if f.sidechain and f.parent is None:
+        f.source = uuid_bytes(get("sourceToolAssistantUUID"))
     fork = get("forkedFrom")
     if type(fork) is dict and type(fork.get("sessionId")) is str:
         f.forked_from = fork["sessionId"]
