@@ -174,6 +174,8 @@ class Indexer:
                 if gone and not stopped:
                     self.map.doom(gone)
                 self._settle(totals)
+                for place, _ in todo:
+                    self._shrinkage(place.path)
             if bulk:
                 self.map.bulk(False)
         except BaseException:
@@ -344,13 +346,35 @@ class Indexer:
         now = self._files.get(row.path)
         if now is not None:
             if gone and now.stamp[2] * 2 < row.stamp[2] and sessions:
-                self.ledger.note("shrunk", sessions[0][1], row.path, 0, gone)
+                self.ledger.note("shrunk", sessions[0][1], row.path, 0, gone, row.stamp[2])
             return
         if not gone:
             return
         for number, name in sessions:
             if self.map.db.execute("SELECT 1 FROM file_sessions WHERE session=? LIMIT 1", (number,)).fetchone() is None:
                 self.ledger.note("vanished", name, row.path, 0, gone)
+
+    def _shrinkage(self, path: str) -> None:
+        """Compares a live transcript with its session's generations: records only they still hold were lost from it."""
+        row = self._files.get(path)
+        if row is None or not row.complete or row.agent is not None or row.session is None:
+            return
+        if row.rank == LIVE_RANK:
+            lives = [row]
+        else:
+            lives = [live for number in self.map.files_of(row.session, live=True) if (live := self._by_id(number)) is not None]
+        for live in lives:
+            largest = self.map.largest_generation(row.session)
+            if largest is not None and live.resume_offset * 2 < largest:
+                only = self.map.only_in_generations(row.session, live.id)
+                if only:
+                    self.ledger.note("shrunk", self.map.session_name(row.session), live.path, only, 0)
+            elif live.resume_offset * 2 >= (largest or 0):
+                self.ledger.made_good(live.path, live.stamp[2])
+
+    def _by_id(self, number: int) -> FileRow | None:
+        row = self.map.file(number)
+        return self._files.get(row.path) if row is not None else None
 
     # Care
 

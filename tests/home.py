@@ -9,6 +9,7 @@ from typing import Any
 
 import apsw
 
+from fabled import check
 from fabled.indexer import Indexer, IndexReport
 from fabled.store.ledger import Ledger
 from fabled.store.map import Map
@@ -25,8 +26,9 @@ class Home:
         self.root = self.path / "projects"
         self.vault_folder = self.path / "vault"
         self.map_db = self.path / "map.db"
+        self.path.chmod(0o700)
         self.root.mkdir(parents=True, exist_ok=True)
-        self.vault_folder.mkdir(exist_ok=True)
+        self.vault_folder.mkdir(exist_ok=True, mode=0o700)
         self.open()
 
     def open(self) -> None:
@@ -62,6 +64,10 @@ class Home:
         with open(self.root / relative, "r+b") as file:
             file.write(data)
             file.truncate()
+
+    def faults(self) -> list[check.CheckResult]:
+        """What `fabled check --deep` finds."""
+        return [result for result in check.run(str(self.map_db), self.vault, str(self.path / "ledger.db"), deep=True) if not result.ok]
 
     def index(self, *paths: str) -> IndexReport:
         return self.indexer.update([str(self.root / p) for p in paths] if paths else None)

@@ -40,9 +40,11 @@ class Files(RuleBasedStateMachine):
         if hasattr(self, "home"):
             self.home.index()
             found = differences(dump(self.home.map_db), rebuilt(self.home, self.folder))
+            faults = self.home.faults()
             self.home.close()
             shutil.rmtree(self.folder)
             assert found == []
+            assert faults == []
 
     def alive(self, name: str) -> bool:
         return name in self.made and (self.home.root / name).exists()

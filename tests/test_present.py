@@ -67,10 +67,15 @@ THREAD = {
     "title": "fix lost events",
     "est_tokens": 5140,
     "omitted": 5,
+    "total_turns": 9,
+    "total_tokens": 12_140,
+    "subagent_turns": 6,
+    "previous": "b20f9a01-0000-4000-8000-000000000003",
     "turns": [
         turn("user", "prompt", "Why?\nIt sleeps.", "2026-11-12T13:02:00.000Z"),
-        turn("assistant", "tool", "Bash\ncommand: ls", "2026-11-12T13:03:00.000Z"),
+        turn("assistant", "tool", "Bash\ncommand: ls", "2026-11-12T13:03:00.000Z", tool="Bash"),
         turn("tool", "tool", "", None, label="sidechain", truncated=True, block="u3"),
+        turn("assistant", "omitted", "[truncated — fabled block u4] 5 turns left out", None, truncated=True, block="u4"),
         turn("assistant", "reply", "Because.", "2026-11-12T13:31:00.000Z", label="branch"),
     ],
 }
@@ -125,21 +130,24 @@ def test_nothing_found_names_the_scope_and_words_that_do_occur() -> None:
 
 def test_a_thread_reads_from_prompt_to_reply() -> None:
     assert present.text("thread", THREAD, replace(PLAIN, width=120)) == (
-        "thread 7c41e0aa   session 6513270e   ~/src/indexer   12 Nov 2026 13:02-13:31   9 turns, 5,140 tok\n"
+        "thread 7c41e0aa   session 6513270e   ~/src/indexer   12 Nov 2026 13:02-13:31\n"
+        "9 turns, 12,140 tok (showing 5,140)\n"
         "fix lost events\n"
         "\n"
         "── user  13:02\n"
         "Why?\n"
         "It sleeps.\n"
-        "── tool call  13:03\n"
-        "Bash\n"
+        "── tool Bash  13:03\n"
         "command: ls\n"
-        "── tool result  (sidechain)\n"
+        "── result  (sidechain)\n"
         "[truncated — fabled block u3]\n"
+        "[truncated — fabled block u4] 5 turns left out\n"
         "── assistant  13:31  (branch)\n"
         "Because.\n"
         "\n"
         "4 turns shown, 5 left out to fit the budget.   All of it:  --budget 0\n"
+        "(subagent: 6 turns   --subagents)\n"
+        "Before it:  fabled thread b20f9a01\n"
     )
 
 

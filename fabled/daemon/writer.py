@@ -290,7 +290,7 @@ class Writer:
         self._set(failed=tuple(self._failed.items()), progress=None)
 
     def _progress(self, progress: Progress) -> None:
-        if progress.bytes:
+        if progress.bytes and self._health.storage is None:
             self._set(progress=progress)
         if not self._health.first_pass_done:
             self._tells.progress(progress)

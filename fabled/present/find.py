@@ -42,7 +42,7 @@ def search(value: Value, style: Style) -> list[str]:
     lines = [style.dim(line) for line in ([head + " " * gap + scope] if gap >= 2 else [head, scope])]
     lines.append("")
     rows = [_Row.of(row, value.get("offset") or 0, number, style) for number, row in enumerate(results, 1)]
-    if len({row.get("project") for row in results}) > 1:
+    if not _project(value):
         rows = [row.with_project() for row in rows]
     columns = _Columns.of(rows, style)
     for row in rows:
@@ -58,19 +58,20 @@ def _next(id_: str, style: Style) -> list[str]:
     return [style.dim(first), style.dim(second)]
 
 
+def _project(value: Value) -> str:
+    """The one project that was looked in, if it was one."""
+    return str((value.get("scope") or {}).get("project") or "")
+
+
 def _scope(value: Value, style: Style) -> str:
-    scope = value.get("scope")
-    project = scope.get("project") if isinstance(scope, Mapping) else value.get("project")
-    if project:
-        return f"project {path(str(project), style)}  (--all for every project)"
-    return "all projects"
+    project = _project(value)
+    return f"project {path(project, style)}  (--all for every project)" if project else "all projects"
 
 
 def _nothing(value: Value, style: Style) -> list[str]:
     lines = [f"Nothing found for {one_line(str(value.get('query', '')))}."]
-    scope = _scope(value, style)
-    if scope.startswith("project"):
-        lines.append(f"Looked in {scope}.")
+    if _project(value):
+        lines.append(f"Looked in {_scope(value, style)}.")
     near = value.get("nearest") or value.get("suggestions") or []
     if near:
         words = [f"{_word(item)}" for item in near]
@@ -190,32 +191,45 @@ def _spaced(piece: str) -> str:
 
 def thread(value: Value, style: Style) -> list[str]:
     turns = value.get("turns") or []
-    first, last = (turns[0].get("ts"), turns[-1].get("ts")) if turns else (None, None)
-    omitted = _omitted(value)
-    facts = [
-        f"thread {style.id(short(value['thread']))}",
-        f"session {short(str(value.get('session_id', '')))}",
-        path(str(value.get("project") or ""), style),
-        stretch(value.get("first_ts") or first, value.get("last_ts") or last, style),
-        f"{plural(len(turns) + omitted, 'turn')}, {count(value.get('est_tokens', 0))} tok",
-    ]
-    lines = _wrapped([fact for fact in facts if fact], style)
+    lines = _wrapped([fact for fact in _facts(value, turns, style) if fact], style)
     if value.get("title"):
         lines.append(style.bold(one_line(str(value["title"]))))
     lines.append("")
     for turn in turns:
         lines += _turn(turn, style)
+    return lines + _aside(value, style)
+
+
+def _facts(value: Value, turns: Sequence[Value], style: Style) -> list[str]:
+    first, last = (turns[0].get("ts"), turns[-1].get("ts")) if turns else (None, None)
+    shown = value.get("est_tokens") or 0
+    amount = f"{plural(value.get('total_turns', len(turns)), 'turn')}, {count(value.get('total_tokens', shown))} tok"
+    if value.get("omitted"):
+        amount += f" (showing {count(shown)})"
+    return [
+        f"thread {style.id(short(str(value['thread'])))}",
+        f"session {short(str(value.get('session_id') or ''))}",
+        path(str(value.get("project") or ""), style),
+        stretch(value.get("first_ts") or first, value.get("last_ts") or last, style),
+        amount,
+    ]
+
+
+def _aside(value: Value, style: Style) -> list[str]:
+    """What is not shown, and how to see it."""
+    lines = []
+    omitted, total = value.get("omitted") or 0, value.get("total_turns") or 0
     if omitted:
-        lines += ["", style.dim(f"{plural(len(turns), 'turn')} shown, {count(omitted)} left out to fit the budget."
-                                "   All of it:  --budget 0")]
-    return lines
-
-
-def _omitted(value: Value) -> int:
-    omitted = value.get("omitted")
-    if isinstance(omitted, Mapping):
-        omitted = omitted.get("turns", 0)
-    return omitted if isinstance(omitted, int) else 0
+        lines.append(f"{plural(total - omitted, 'turn')} shown, {count(omitted)} left out to fit the budget."
+                     "   All of it:  --budget 0")
+    for key, what, option in (("branch_turns", "abandoned branch", "--branches"),
+                              ("subagent_turns", "subagent", "--subagents")):
+        if value.get(key):
+            lines.append(f"({what}: {plural(value[key], 'turn')}   {option})")
+    for key, what in (("started_by", "Started by"), ("previous", "Before it")):
+        if value.get(key):
+            lines.append(f"{what}:  fabled thread {short(str(value[key]))}")
+    return ["", *(style.dim(line) for line in lines)] if lines else []
 
 
 def _wrapped(facts: list[str], style: Style) -> list[str]:
@@ -234,19 +248,23 @@ def _wrapped(facts: list[str], style: Style) -> list[str]:
 def _turn(turn: Value, style: Style) -> list[str]:
     """One turn under a line that says whose words it holds."""
     kind, role = str(turn.get("kind") or ""), str(turn.get("role") or "")
+    text = visible(str(turn.get("text") or "")).rstrip("\n")
+    if kind == "omitted":
+        return [style.dim(text)]
+    tool = one_line(str(turn.get("tool") or ""))
     who = role
-    if kind == "tool":
-        who = "tool result" if role == "tool" else "tool call"
+    if kind == "tool" and role == "tool":
+        who = "result"
+    elif kind == "tool":
+        # The call's text begins with the tool's name, which this line says already.
+        who, text = f"tool {tool}".rstrip(), text.removeprefix(f"{tool}\n") if tool else text
     elif kind in ("thinking", "summary", "command", "notice"):
         who = kind
     elif kind == "queued":
         who = "user, while it worked"
-    head = f"── {who}  {clock(turn.get('ts'), style)}".rstrip()
     label = one_line(str(turn.get("label") or "main"))
-    if label != "main":
-        head += f"  ({label})"
+    head = f"── {who}  {clock(turn.get('ts'), style)}".rstrip() + (f"  ({label})" if label != "main" else "")
     lines = [style.good(head) if role == "user" else style.bold(head) if kind == "reply" else style.dim(head)]
-    text = visible(str(turn.get("text") or "")).rstrip("\n")
     lines += text.split("\n") if text else []
     if turn.get("truncated") and turn.get("block") and "fabled block" not in text:
         lines.append(style.dim(f"[truncated — fabled block {one_line(str(turn['block']))}]"))

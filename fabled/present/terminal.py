@@ -237,6 +237,8 @@ def stretch(first: Any, last: Any, style: Style) -> str:
         return "—"
     a, b = _parts(start, style), _parts(end, style)
     whole = f"{a.tm_mday:02} {MONTHS[a.tm_mon - 1]} {a.tm_year} {clock(start, style)}"
+    if a[:5] == b[:5]:
+        return whole
     if a[:3] == b[:3]:
         return f"{whole}-{clock(end, style)}"
     return f"{whole} - {b.tm_mday:02} {MONTHS[b.tm_mon - 1]} {b.tm_year} {clock(end, style)}"

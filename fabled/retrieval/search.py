@@ -361,7 +361,7 @@ def _results(reader: Reader, said: _Said, hits: Sequence[Hit], query: q.Query) -
                 "turns": thread.turns if thread else 1,
                 "est_tokens": thread.tokens if thread else 0,
                 "uuid": uuid_text(record.uuid),
-                "role": render.ROLES.get(record.kind, "system"),
+                "role": render.role(record.kind, record.type),
                 "kind": render.KIND_NAMES.get(record.kind, "other"),
                 "tool": render.flat(record.tool)[:80] if record.tool else None,
                 "ts": iso(record.ts),

@@ -248,7 +248,7 @@ class _Writer:
         self.turns.append(
             {
                 "uuid": block.partition("@")[0],
-                "role": render.ROLES.get(row.kind, "system"),
+                "role": render.role(row.kind, row.type),
                 "kind": kind or render.KIND_NAMES.get(row.kind, "other"),
                 "ts": iso(row.ts),
                 "label": self.labels[row.id],

@@ -400,6 +400,37 @@ class Map:
     def sessions_of(self, file: int) -> list[int]:
         return [x for (x,) in self.db.execute("SELECT session FROM file_sessions WHERE file=?", (file,))]
 
+    def files_of(self, session: int, live: bool) -> list[int]:
+        """The main files that hold records of a session: its live transcripts, or its generations."""
+        return [
+            x
+            for (x,) in self.db.execute(
+                "SELECT f.id FROM file_sessions a JOIN files f ON f.id=a.file WHERE a.session=? AND f.agent IS NULL AND (f.generation IS NULL)=?",
+                (session, live),
+            )
+        ]
+
+    def largest_generation(self, session: int) -> int | None:
+        """Logical bytes of the session's largest generation."""
+        row = self.db.execute(
+            "SELECT max(f.resume_offset) FROM file_sessions a JOIN files f ON f.id=a.file WHERE a.session=? AND f.generation IS NOT NULL "
+            "AND f.agent IS NULL AND f.complete",
+            (session,),
+        ).fetchone()
+        return row[0] if row else None
+
+    def only_in_generations(self, session: int, live: int) -> int:
+        """Records of a session that its generations hold and its live transcript does not."""
+        return int(
+            self._one(
+                "SELECT count(DISTINCT c.record) FROM file_sessions a JOIN files f ON f.id=a.file JOIN copies c ON c.file=f.id "
+                "JOIN records r ON r.id=c.record WHERE a.session=? AND f.generation IS NOT NULL AND f.agent IS NULL AND length(r.uuid)=16 "
+                "AND NOT EXISTS (SELECT 1 FROM copies l WHERE l.record=c.record AND l.file=?)",
+                session,
+                live,
+            )
+        )
+
     def root_of(self, file: int) -> tuple[bytes, str | None] | None:
         """(uuid, promptId) of the first record of a subagent's file, once stored."""
         row = self.db.execute("SELECT root_uuid,root_prompt FROM files WHERE id=? AND root_uuid IS NOT NULL", (file,)).fetchone()

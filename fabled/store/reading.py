@@ -20,6 +20,17 @@ from .vault import Source, Vault
 _OPEN_FILES = 8
 
 
+class StaleCopies(StaleIndexError):
+    """The bytes at every known span of a record are not that record's any more; `paths` are to be indexed again."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        super().__init__(
+            "the record's bytes are not where the index says, and no other copy of it reads; nothing was shown",
+            "fabled index, then try again",
+        )
+        self.paths = tuple(paths)
+
+
 class Reading:
     """The files opened to answer one request. `stale` gathers paths whose content is not what the Map says."""
 
@@ -90,10 +101,7 @@ class Reading:
     def fault(self, copies: Sequence[Copy], faults: Sequence[str]) -> StaleIndexError | Unreadable:
         """Why none of the copies reads, in words."""
         if len(faults) < len(copies):
-            return StaleIndexError(
-                "the record's bytes are not where the index says, and no other copy of it reads; nothing was shown",
-                "fabled index, then try again",
-            )
+            return StaleCopies(sorted({copy.path for copy in copies} & self.stale.keys()))
         return Unreadable(
             f"the record cannot be read: {'; '.join(dict.fromkeys(faults)) or 'no copy of it is known'}",
             "make the file readable again; if it is gone for good: fabled index",

@@ -74,5 +74,5 @@ an inline sidechain's root; ids a task notification names; odd uuid of a record.
 LEDGER = """
 CREATE TABLE losses(
     kind TEXT NOT NULL, session_id TEXT NOT NULL, path TEXT NOT NULL, at INTEGER NOT NULL,
-    in_vault INTEGER NOT NULL, nowhere INTEGER NOT NULL, PRIMARY KEY(kind, session_id, path)) WITHOUT ROWID;
+    in_vault INTEGER NOT NULL, nowhere INTEGER NOT NULL, size INTEGER NOT NULL, PRIMARY KEY(kind, session_id, path)) WITHOUT ROWID;
 """

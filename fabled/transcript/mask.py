@@ -81,6 +81,7 @@ _NAME_END = re.compile("[a-z0-9]+(?:[_-][a-z0-9]+)*")
 _UNQUOTED = re.compile(r"""[^\s"'`,;<>(){}\[\]|&…]{1,4096}""")
 _ENV_NAME = re.compile(r"[A-Z][A-Z0-9_]{1,80}")
 _CODE_PATH = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+!?")
+_NUMBER_TYPE = re.compile(r"(?:big)?(?:u?int|float|uint)[0-9]{1,3}(?:_t|array)?|[uif](?:8|16|32|64|128)", re.IGNORECASE)
 _IDENTIFIER = re.compile("[a-z]+(?:_[a-z0-9]+)+|[a-z]+(?:[A-Z][a-z]+)+[0-9]?")
 _LONG_RUN = re.compile("[A-Za-z0-9+/=]{20,}")
 _NAME_HINTS = ("secret", "token", "passw", "passphrase", "pass", "pwd", "key", "credential", "_auth")
@@ -162,7 +163,9 @@ def _random(text: str) -> bool:
 
 def _placeholder(value: str) -> bool:
     """Does the value stand for a credential instead of being one (`$TOKEN`, `<key>`, `***`, already masked)?"""
-    return value[:1] in "$<{%*" or not value.strip("x*.•…-_X") or "…" in value
+    if value[:1] in "$<{%*" or not value.strip("x*.•…-_X") or "…" in value:
+        return True
+    return value[:4].lower() == "your" or (value[:1] == "[" and value[-1:] == "]")
 
 
 _Span = tuple[int, int] | None
@@ -245,16 +248,13 @@ def _flag_value(match: re.Match[str], text: str) -> _Span:
 
 def _named_value(match: re.Match[str], text: str) -> _Span:
     name = _name(match, text)
-    word = match[0].lower()
-    if (
-        word.startswith(("pass", "pwd"))
-        and not word.startswith(("passw", "passp"))
-        and name[:1] == match[0][0]
-    ):
-        before = text[match.start() - 1 : match.start()]
-        # `pass` and `pwd` alone are words of programs and shells; as the end of a name (`DB_PASS`) they are not.
-        if before not in ("_", "-") and (word.startswith("pass") or before.isalnum()):
-            return None
+    word = match[0]
+    before = text[match.start() - 1 : match.start()]
+    # Alone, `pass` and `pwd` are words of programs and shells; as the end of a name (`DB_PASS`) they are not.
+    if word.startswith("pass") and not word.startswith(("passw", "passp")) and before not in ("_", "-"):
+        return None
+    if word.startswith("pwd") and before.isalnum():
+        return None
     start, quote = match.end(), match[3]
     if quote is not None:
         stop = _closing(text, start, quote)
@@ -324,7 +324,7 @@ def _unquoted_secret(value: str, after: str, sign: str, blanks: str, name: str) 
             return True
         if sign == ":" and "_" in name and (not after or after in "\r\n\"'`,}"):
             return True
-    if is_path:
+    if is_path or _NUMBER_TYPE.fullmatch(value):
         return False
     if value.isalpha() or (sign == "=" and blanks and _IDENTIFIER.fullmatch(value)):
         return len(value) >= 20 and value.isalpha() and _IDENTIFIER.fullmatch(value) is None

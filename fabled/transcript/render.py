@@ -59,6 +59,13 @@ ROLES = {
 }
 """Whose words a kind holds."""
 
+
+
+def role(kind: int, type_: str) -> str:
+    """Whose words a record holds; where its kind tells nothing, the type it was written with does."""
+    return type_ if kind == OTHER and type_ in ("user", "assistant") else ROLES.get(kind, "system")
+
+
 SNIPPET_CHARS = 300
 """The longest snippet, in characters, ellipses included."""
 
@@ -360,7 +367,8 @@ def turn(obj: Any, kind: int | None = None) -> Turn:
         return Turn(ROLES[OTHER], OTHER, "")
     if kind is None:
         kind = facts(obj, False).kind
-    return Turn(ROLES.get(kind, "system"), kind, _words(obj))
+    type_ = obj.get("type")
+    return Turn(role(kind, type_ if type(type_) is str else ""), kind, _words(obj))
 
 
 def _words(obj: dict[str, Any]) -> str:

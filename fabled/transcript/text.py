@@ -174,6 +174,10 @@ def _strings(value: Any) -> list[str]:
     return found
 
 
+_split_words: dict[str, str] = {}
+"""Identifiers repeat: what they were split into. Owned by the one OS thread that indexes."""
+
+
 def _humps(text: str) -> str:
     """The parts of the camelCase words of a text (unicode61 splits at `_`, `.`, `/`, `-` by itself)."""
     words = []
@@ -181,7 +185,18 @@ def _humps(text: str) -> str:
         at, end = match.span()
         before = text[at - 40 if at > 40 else 0 : at]
         words.append(text[at - len(before) + len(before.rstrip(_ALNUM)) : end])
-    return _HUMP.sub(" ", "\n".join(dict.fromkeys(words))) if words else ""
+    if not words:
+        return ""
+    known = _split_words
+    if len(known) > 20_000:
+        known.clear()
+    out = []
+    for word in dict.fromkeys(words):
+        parts = known.get(word)
+        if parts is None:
+            parts = known[word] = _HUMP.sub(" ", word)
+        out.append(parts)
+    return "\n".join(out)
 
 
 def _result_text(content: Any) -> str:

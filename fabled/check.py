@@ -1,0 +1,116 @@
+"""Tests the invariants of Map, Vault and Ledger and lists what breaks them (`fabled check`).
+
+It changes nothing; mending is left to the indexer and its repair.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from .errors import NewerSchema, NoIndex
+from .store.audit import Audit
+from .store.vault import Vault
+from .transcript.record import digest
+
+SAMPLE = 2_000
+"""Best pointers read again by the quick form."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One invariant: how many things were tested, how many failed, and the first failures in words."""
+
+    id: str
+    ok: bool
+    tested: int
+    failed: int
+    message: str
+
+
+def run(map_path: str, vault: Vault, ledger_path: str, deep: bool = False, progress: Callable[[int, int], None] | None = None) -> list[CheckResult]:
+    """All checks. `deep` reads every copy of every record again.
+
+    Raises NoIndex where there is no Map, NewerSchema where it is another version's.
+    """
+    if not os.path.exists(map_path):
+        raise NoIndex(f"there is no index at {map_path} yet", "fabled index")
+    audit = Audit(map_path)
+    try:
+        if audit.version_differs():
+            raise NewerSchema(f"{map_path} has another version's schema", "fabled index builds it anew, or update fabled")
+        return [
+            _result("database", *audit.quick_check(), "the Map's pages are sound"),
+            _result("ledger", *Audit.ledger_check(ledger_path), "the Ledger's pages are sound"),
+            _result("full text", *audit.full_text(), "the full text agrees with itself and with the records"),
+            _result("copies", *audit.copies(), "every copy names a file and a record, every record has a copy"),
+            _result("tiling", *audit.tiling(), "the spans of each file follow each other without overlap"),
+            _result("best pointers", *audit.best_pointers(), "every record is read from its best copy"),
+            _result("threads", *audit.threads(), "every thread counts what its records say"),
+            _result("work left", *audit.unfinished(), "nothing promised is undone"),
+            _identity(audit, vault, deep, progress),
+            _private(map_path, ledger_path, vault),
+        ]
+    finally:
+        audit.close()
+
+
+def _result(name: str, tested: int, faults: list[str], fine: str) -> CheckResult:
+    shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
+    return CheckResult(name, not faults, tested, len(faults), shown or fine)
+
+
+def _identity(audit: Audit, vault: Vault, deep: bool, progress: Callable[[int, int], None] | None) -> CheckResult:
+    """Reads copies again and compares their checksum.
+
+    A file that changed since it was indexed proves nothing: its turn comes with the next index run.
+    """
+    rows = audit.every_copy() if deep else audit.some_best(SAMPLE)
+    total = audit.copies_count() if deep else SAMPLE
+    tested, faults = 0, []
+    for path, unchanged, spans in rows:
+        try:
+            source = vault.open(path)
+        except OSError as fault:
+            if unchanged(None):
+                faults.append(f"{path}: {fault.strerror or fault}")
+            continue
+        try:
+            if not unchanged(source.stamp):
+                continue
+            for offset, length, check in spans:
+                tested += 1
+                if progress is not None and tested % 5_000 == 0:
+                    progress(tested, total)
+                found = digest(source.read(offset, length)) if length < 1 << 20 else source.sha256(offset, length)[: len(check)]
+                if found != check:
+                    faults.append(f"{path} at byte {offset}: not the record that was indexed there")
+        except (OSError, EOFError) as fault:
+            faults.append(f"{path}: {fault}")
+        finally:
+            source.close()
+    return _result("identity", tested, faults, "the bytes at the spans are the records that were indexed")
+
+
+def _private(map_path: str, ledger_path: str, vault: Vault) -> CheckResult:
+    """Nobody but the owner may read Map, Ledger and Vault (DESIGN, invariant 8)."""
+    tested, faults = 0, []
+    for path in _private_paths(map_path, ledger_path, vault):
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            continue
+        tested += 1
+        if stat.S_IMODE(status.st_mode) & 0o077 or status.st_uid != os.getuid():
+            faults.append(f"{path} has mode {stat.S_IMODE(status.st_mode):04o}")
+    return _result("private", tested, faults, "only the owner can read Map, Ledger and Vault")
+
+
+def _private_paths(map_path: str, ledger_path: str, vault: Vault) -> Iterator[str]:
+    for path in (map_path, ledger_path):
+        yield from (path, path + "-wal", path + "-shm")
+    yield os.path.dirname(map_path)
+    if vault.vaults:
+        yield vault.vaults[0]
