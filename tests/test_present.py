@@ -75,7 +75,7 @@ THREAD = {
         turn("user", "prompt", "Why?\nIt sleeps.", "2026-11-12T13:02:00.000Z"),
         turn("assistant", "tool", "Bash\ncommand: ls", "2026-11-12T13:03:00.000Z", tool="Bash"),
         turn("tool", "tool", "", None, label="sidechain", truncated=True, block="u3"),
-        turn("assistant", "omitted", "[truncated — fabled block u4] 5 turns left out", None, truncated=True, block="u4"),
+        turn("assistant", "omitted", "[truncated — fabled block u4] 5 turns left out", None, truncated=True),
         turn("assistant", "reply", "Because.", "2026-11-12T13:31:00.000Z", label="branch"),
     ],
 }
@@ -129,7 +129,7 @@ def test_nothing_found_names_the_scope_and_words_that_do_occur() -> None:
 
 
 def test_a_thread_reads_from_prompt_to_reply() -> None:
-    assert present.text("thread", THREAD, replace(PLAIN, width=120)) == (
+    assert present.text("thread", THREAD, replace(PLAIN, width=100)) == (
         "thread 7c41e0aa   session 6513270e   ~/src/indexer   12 Nov 2026 13:02-13:31\n"
         "9 turns, 12,140 tok (showing 5,140)\n"
         "fix lost events\n"

@@ -99,10 +99,11 @@ def put_text(text: str) -> None:
 
 def put_json(value: Mapping[str, Any]) -> None:
     """One object on one line. A lone surrogate leaves as the escape that JSON has for it."""
-    put_text(json.dumps({"v": 1, **value}, ensure_ascii=False) + "\n")
+    put_json_line({"v": 1, **value})
 
 
 def put_json_line(value: Mapping[str, Any]) -> None:
+    """A value as it is, where there is one on each line."""
     put_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 

@@ -5,6 +5,7 @@ What is done is the indexer's business; when it is due, the inbox's.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import threading
@@ -32,6 +33,9 @@ YIELD_SECONDS = 5.0
 
 # A WAL of this size is given back as soon as nothing waits; a smaller one at the next idle job.
 BIG_WAL_BYTES = 16 << 20
+
+# After reading so much, memory that was freed is given back to the system, which the C library does not do by itself.
+BIG_WORK_BYTES = 8 << 20
 
 RETRY_SECONDS = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
 TELL_SECONDS = 60.0
@@ -102,6 +106,8 @@ class Writer:
         self._health = Health()
         self._next: Callable[[], Indexer] | None = None
         self._failed: dict[str, str] = {}
+        self._read_since = 0
+        """bytes of transcripts read since memory was last given back"""
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
 
     @property
@@ -188,6 +194,9 @@ class Writer:
                     self._answer(index, report=report)
         if "idle" in jobs or (not len(self._inbox) and self._wal_bytes() > BIG_WAL_BYTES):
             self._idle()
+        if self._read_since > BIG_WORK_BYTES and not len(self._inbox):
+            self._read_since = 0
+            give_back_memory()
 
     def _pass(self, first: bool, reasons: tuple[str, ...], index: list[Asked]) -> None:
         """A pass over everything, in pieces if paths wait: a first index of hours must not hold up today's work."""
@@ -298,6 +307,7 @@ class Writer:
     def _take_in(self, report: IndexReport, paths: tuple[str, ...] | None, reasons: tuple[str, ...] = ()) -> None:
         """One report: into the health, one line of the log, one event."""
         changed = bool(report.scans or report.vanished)
+        self._read_since += report.bytes_read
         if paths is None:
             self._failed = dict(report.failed)
         else:
@@ -392,6 +402,13 @@ class Writer:
             return os.stat(self._indexer.map.path + "-wal").st_size
         except OSError:
             return 0
+
+
+def give_back_memory() -> None:
+    """Return freed memory to the system where the C library can be told to (a first index leaves a third of it)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 # SQLite's own faults by the name its library gives them: that library is imported in `store` only. They stand behind

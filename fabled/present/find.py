@@ -69,7 +69,8 @@ def _scope(value: Value, style: Style) -> str:
 
 
 def _nothing(value: Value, style: Style) -> list[str]:
-    lines = [f"Nothing found for {one_line(str(value.get('query', '')))}."]
+    query = one_line(str(value.get("query") or ""))
+    lines = [f"Nothing found for {query}." if query else "Nothing found: the query is empty."]
     if _project(value):
         lines.append(f"Looked in {_scope(value, style)}.")
     near = value.get("nearest") or value.get("suggestions") or []
@@ -120,13 +121,12 @@ class _Row:
 
     def right(self, best: float, style: Style) -> str:
         """What stands right of the title, as far as the terminal has room for it."""
-        parts = [self.turns]
-        if style.width >= 70:
-            parts = [f"{self.score:4.1f}", self.turns, self.tokens]
-        if style.width >= 96:
-            bar = "█" * max(1, round(10 * self.score / best)) if self.score > 0 else ""
-            parts.insert(1, f"{bar:<10}")
-        return "  ".join(parts)
+        if style.width < 70:
+            return self.turns
+        if style.width < 96:
+            return f"{self.turns}  {self.tokens}"
+        bar = "█" * max(1, round(10 * self.score / best)) if self.score > 0 else ""
+        return f"{self.score:4.1f}  {bar:<10}  {self.turns}  {self.tokens}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def thread(value: Value, style: Style) -> list[str]:
     turns = value.get("turns") or []
     lines = _wrapped([fact for fact in _facts(value, turns, style) if fact], style)
     if value.get("title"):
-        lines.append(style.bold(one_line(str(value["title"]))))
+        lines.append(style.bold(fit(one_line(str(value["title"])), style.width - 1)))
     lines.append("")
     for turn in turns:
         lines += _turn(turn, style)

@@ -53,9 +53,8 @@ def _vault(value: Value) -> str:
     if vault.get("generations"):
         packed = vault["logical_bytes"] / vault["bytes"] if vault.get("bytes") else 1
         parts.append(f"{size(vault['bytes'])} in {plural(vault['generations'], 'generation')} ({packed:.1f}x packed)")
-    elif vault:
-        parts.append("no generations yet")
-    return "  +  ".join(parts)
+        return "  +  ".join(parts)
+    return ", ".join([*parts, "no generations yet"])
 
 
 def _index(value: Value, style: Style) -> str:

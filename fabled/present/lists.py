@@ -6,10 +6,10 @@ Filtering and order are decided before.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fabled.present.terminal import Style, count, day, one_line, pad, path, plural, short, size
+from fabled.present.terminal import Style, cells, count, day, one_line, pad, path, plural, short, size
 
 Value = Mapping[str, Any]
 
@@ -18,29 +18,50 @@ def sessions(value: Value, style: Style) -> list[str]:
     rows = value.get("sessions") or []
     if not rows:
         return ["No sessions."]
-    lines = []
+    table = []
     for row in rows:
-        right = f"{plural(row.get('threads', 0), 'thread'):>11}  {count(row.get('records', 0)):>8} records"
-        if style.width >= 100 and row.get("bytes") is not None:
-            right += f"  {size(row['bytes']):>8}"
         title = one_line(str(row.get("title") or "")) or path(str(row.get("project") or ""), style)
-        room = style.width - 8 - 2 - 6 - 2 - len(right) - 2
-        lines.append(f"{style.id(short(str(row['session_id'])))}  {day(row.get('last_ts'), style):<6}  "
-                     f"{pad(title, max(room, 8))}  {style.dim(right)}")
-    return lines
+        right = [plural(row.get("threads", 0), "thread"), plural(row.get("records", 0), "record")]
+        if style.width >= 100:
+            right.append(size(row.get("bytes") or 0))
+        table.append(([short(str(row["session_id"])), day(row.get("last_ts"), style)], title, right))
+    return [*_table(table, style), *_more(value, len(rows), style)]
 
 
 def projects(value: Value, style: Style) -> list[str]:
     rows = value.get("projects") or []
     if not rows:
         return ["No projects."]
-    lines = []
+    table = []
     for row in rows:
-        right = f"{plural(row.get('sessions', 0), 'session'):>12}  {plural(row.get('threads', 0), 'thread'):>13}"
-        name = path(str(row.get("project") or row.get("path") or ""), style)
-        room = style.width - 6 - 2 - len(right) - 2
-        lines.append(f"{day(row.get('last_ts'), style):<6}  {pad(name, max(room, 8))}  {style.dim(right)}")
+        name = path(str(row.get("project") or ""), style)
+        right = [plural(row.get("sessions", 0), "session"), plural(row.get("threads", 0), "thread")]
+        if style.width >= 100:
+            right.append(size(row.get("bytes") or 0))
+        table.append(([day(row.get("last_ts"), style)], name, right))
+    return [*_table(table, style), *_more(value, len(rows), style)]
+
+
+def _table(rows: Sequence[tuple[list[str], str, list[str]]], style: Style) -> list[str]:
+    """Columns left of a title and right of it, each as wide as it must be; the title takes what is left."""
+    left, right = _widths([row[0] for row in rows]), _widths([row[2] for row in rows])
+    room = style.width - 1 - sum(left) - 2 * len(left) - sum(right) - 2 * len(right)
+    title = max(8, min(room, max(cells(row[1]) for row in rows)))
+    lines = []
+    for before, name, after in rows:
+        first, *others = (f"{text:<{width}}" for text, width in zip(before, left, strict=True))
+        figures = "  ".join(f"{text:>{width}}" for text, width in zip(after, right, strict=True))
+        lines.append("  ".join([style.id(first), *others, pad(name, title), style.dim(figures)]))
     return lines
+
+
+def _widths(rows: Sequence[list[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def _more(value: Value, shown: int, style: Style) -> list[str]:
+    total = value.get("total") or 0
+    return [style.dim(f"{count(shown)} of {count(total)}")] if total > shown else []
 
 
 def spans(value: Value, style: Style) -> list[str]:

@@ -159,7 +159,7 @@ class Map:
         self.db.set_busy_timeout(5_000)  # before journal_mode, which needs a lock itself (RULES 18)
         self.db.execute(
             "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-24000; PRAGMA temp_store=MEMORY;"
-            "PRAGMA journal_size_limit=33554432; PRAGMA wal_autocheckpoint=2000"
+            "PRAGMA journal_size_limit=33554432; PRAGMA wal_autocheckpoint=4000"
         )
         self.db.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         for name in (self.path, self.path + "-wal", self.path + "-shm"):
@@ -985,10 +985,10 @@ class Map:
         """
         if on:
             with self.transaction("bulk"):
-                self.db.execute("INSERT INTO fts(fts,rank) VALUES('hashsize',16777216)")
+                self._fts_settings(hashsize=16 << 20, automerge=0, crisismerge=2000)
             return
         with self.transaction("optimize"):
-            self.db.execute("INSERT INTO fts(fts,rank) VALUES('hashsize',1048576)")
+            self._fts_settings(hashsize=1 << 20, automerge=4, crisismerge=16)
             row = self.next_record + 1_000_000
             self.db.execute("INSERT INTO fts(rowid,text) VALUES(?,'x')", (row,))
         with self.transaction("optimize"):
@@ -996,6 +996,10 @@ class Map:
             self.db.execute("DELETE FROM fts WHERE rowid=?", (row,))
         with self.transaction("vacuum"):
             self.db.execute("PRAGMA incremental_vacuum").fetchall()  # what the merge freed
+
+    def _fts_settings(self, **settings: int) -> None:
+        for name, value in settings.items():
+            self.db.execute("INSERT INTO fts(fts,rank) VALUES(?,?)", (name, value))
 
     def checkpoint(self) -> None:
         """Gives the WAL's space back, where no reader needs it."""

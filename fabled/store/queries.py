@@ -178,6 +178,7 @@ class Queries:
         self._db = _open(path)
         self._identity = _identity(path)
         self._projects = _Projects()
+        self._counted: tuple[int, dict[str, Any]] | None = None
         self._marker: Marker | None = None
 
     def close(self) -> None:
@@ -190,7 +191,8 @@ class Queries:
         if _identity(self.path) != self._identity:
             db = _open(self.path)
             self._db.close()
-            self._db, self._identity, self._projects = db, _identity(self.path), _Projects()
+            self._db, self._identity = db, _identity(self.path)
+            self._projects, self._counted = _Projects(), None
 
     @property
     def marker(self) -> Marker:
@@ -363,6 +365,8 @@ class Queries:
             high[:8],
         )
         found = [(Record(*row), bytes(row[1])) for row in rows]
+        if found and low[:8] == high[:8]:
+            return found
         for number, digest in self._rows(
             "SELECT DISTINCT record, digest FROM copies WHERE digest BETWEEN ? AND ? LIMIT 200", low, high
         ):
@@ -507,7 +511,12 @@ class Queries:
     ) -> list[dict[str, Any]]:
         """Every session (of those given), the latest first, without its title."""
         wanted = None if sessions is None else set(sessions)
-        counts = dict(self._rows("SELECT session, count(*) FROM records GROUP BY session"))
+        # By the threads' index, and the few records without thread: grouping all records would sort them.
+        counts = dict(
+            self._rows("SELECT t.session, count(*) FROM threads t JOIN records r ON r.thread=t.id GROUP BY t.session")
+        )
+        for number, more in self._rows("SELECT session, count(*) FROM records WHERE thread IS NULL GROUP BY session"):
+            counts[number] = counts.get(number, 0) + more
         kept = self._kept()
         rows = self._rows(
             "SELECT s.id,s.session_id,s.project,s.folder,s.forked_from,min(t.first_ts),max(t.last_ts),"
@@ -575,12 +584,19 @@ class Queries:
     # Health
 
     def counts(self) -> dict[str, Any]:
-        """What the Map knows of `status`."""
+        """What the Map knows of `status`; counted again only where the Map has changed."""
+        version = int(self._db.pragma("data_version"))
+        if self._counted is None or self._counted[0] != version:
+            self._counted = (version, self._count())
+        return dict(self._counted[1])
+
+    def _count(self) -> dict[str, Any]:
         one = self._rows(
             "SELECT (SELECT count(*) FROM sessions WHERE EXISTS(SELECT 1 FROM threads WHERE session=sessions.id)),"
             "(SELECT count(*) FROM threads WHERE prompt IS NOT NULL AND canonical IS NULL),"
             "(SELECT count(*) FROM records WHERE length(uuid)=16),"
-            "(SELECT count(*) FROM copies c JOIN records r ON r.id=c.record WHERE length(r.uuid)<>16),"
+            "(SELECT count(*) FROM records r INDEXED BY records_uuid CROSS JOIN copies c ON c.record=r.id "
+            "WHERE length(r.uuid)<>16),"
             "(SELECT count(*) FROM gaps WHERE kind=1),"
             "(SELECT coalesce(sum(length),0) FROM gaps WHERE kind=2),"
             "(SELECT count(*) FROM threads t JOIN records r ON r.thread=t.id WHERE t.prompt IS NULL AND length(r.uuid)=16),"

@@ -21,7 +21,7 @@ SIDECHAIN, REDUCED, FORKED, STARTS = 1, 2, 4, 8
 
 TEXT_LIMIT = 65_536
 """Searchable characters of one record."""
-RESULT_HEAD = 500
+RESULT_HEAD = 300
 """Searchable characters of one tool result: its head."""
 INPUT_HEAD = 2_000
 """Searchable characters of one tool call's input."""
@@ -358,9 +358,10 @@ def facts(obj: dict[str, Any], recalled: bool) -> Facts:
         if recalled:
             text = strip_recalled(text)[0]
         if f.kind == RESULT:
-            text = text[:RESULT_HEAD]
-        f.text = clean(text[:TEXT_LIMIT])
-        f.parts = _humps(f.text)
+            f.text = clean(text[:RESULT_HEAD])
+        else:
+            f.text = clean(text[:TEXT_LIMIT])
+            f.parts = _humps(f.text)
     if thoughts:
         text = "\n".join(thoughts)
         f.thinking = clean((strip_recalled(text)[0] if recalled else text)[:TEXT_LIMIT])
