@@ -11,18 +11,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from . import retrieval
 from .errors import BadRequest, NotFound, Unreadable
-from .retrieval import Reader, block, block_bytes, search, thread
+from .retrieval import Reader, block, search, thread
 from .retrieval.common import Params, iso, number_of, text_of, title
 from .transcript import query as q
 
-__all__ = ["Reader", "answer", "block_bytes"]
+__all__ = ["METHODS", "Reader", "answer", "block_bytes"]
 
 UNPARSED_SHOWN = 20
 NEAR_SHOWN = 20
 CLEANUP_DAYS = 30
 """The client deletes transcripts this long after they were last written."""
-NEAR_DAYS = 7
+NEAR_DAYS = 5
+"""So long before that, a session that lies nowhere else is worth a warning (case A23)."""
 _DAY_NS = 86_400 * 10**9
 
 
@@ -35,6 +37,12 @@ def answer(reader: Reader, method: str, params: Params) -> dict[str, Any]:
     return asked(reader, params)
 
 
+def block_bytes(reader: Reader, params: Params) -> bytes:
+    """Exactly the bytes of one record: the answer to `block` that no JSON can carry."""
+    reader.queries.refresh()
+    return retrieval.block_bytes(reader, params)
+
+
 def sessions(reader: Reader, params: Params) -> dict[str, Any]:
     """The sessions, the latest first, with their titles."""
     rows = _listed(reader, params)
@@ -44,9 +52,7 @@ def sessions(reader: Reader, params: Params) -> dict[str, Any]:
     for row in rows[offset : offset + limit]:
         number = row.pop("id")
         name = reader.queries.session_title(number) or reader.queries.first_prompt(number)
-        shown.append(
-            {**row, "title": title(name), "first_ts": iso(row["first_ts"]), "last_ts": iso(row["last_ts"])}
-        )
+        shown.append({**row, "title": title(name), "first_ts": iso(row["first_ts"]), "last_ts": iso(row["last_ts"])})
     return {"total": len(rows), "offset": offset, "sessions": shown}
 
 
@@ -69,9 +75,7 @@ def projects(reader: Reader, params: Params) -> dict[str, Any]:
             project[key] += row[key]
         times = [ts for ts in (project["first_ts"], row["first_ts"]) if ts is not None]
         project["first_ts"] = min(times, default=None)
-        project["last_ts"] = max(
-            (ts for ts in (project["last_ts"], row["last_ts"]) if ts is not None), default=None
-        )
+        project["last_ts"] = max((ts for ts in (project["last_ts"], row["last_ts"]) if ts is not None), default=None)
     rows = sorted(found.values(), key=lambda one: (-(one["last_ts"] or 0), one["project"]))
     offset = number_of(params, "offset", 0, 0, 10**9)
     limit = number_of(params, "limit", 10**9, 1, 10**9)
@@ -137,13 +141,14 @@ def spans(reader: Reader, params: Params) -> dict[str, Any]:
 
 
 def status_counts(reader: Reader, params: Params) -> dict[str, Any]:
-    """What the Map knows of `status`."""
+    """What the Map knows of `status`. `cleanup_days`: the client's `cleanupPeriodDays`."""
     queries = reader.queries
+    days = number_of(params, "cleanup_days", CLEANUP_DAYS, 0, 10**6)
     now = time.time()
     with queries.snapshot():
         counts = queries.counts()
         generations = queries.generation_files()
-        near = queries.only_live(int(now * 10**9) - (CLEANUP_DAYS - NEAR_DAYS) * _DAY_NS)
+        near = queries.only_live(int(now * 10**9) - max(days - NEAR_DAYS, 0) * _DAY_NS)
         unparsed = queries.unparsed(UNPARSED_SHOWN)
     number = counts.pop("generations")
     return {
@@ -159,7 +164,7 @@ def status_counts(reader: Reader, params: Params) -> dict[str, Any]:
             {
                 "session_id": session_id,
                 "last_write": iso(mtime // 10**6),
-                "days_left": round(CLEANUP_DAYS - (now * 10**9 - mtime) / _DAY_NS, 1),
+                "days_left": round(days - (now * 10**9 - mtime) / _DAY_NS, 1),
             }
             for session_id, mtime in near[:NEAR_SHOWN]
         ],

@@ -66,7 +66,7 @@ def setup(config: Config, foreground: bool, *, json_lines: bool = False) -> None
 def _destination(log_file: str, foreground: bool, json_lines: bool) -> tuple[Write, list[Processor]]:
     as_json = structlog.processors.JSONRenderer(serializer=_dumps)
     if json_lines:
-        return lambda line: print(line, flush=True), [as_json]
+        return _to_stdout, [as_json]
     if journal_reads_stderr():
         return _to_stderr, [_priority_first(as_json)]
     if foreground and sys.stderr.isatty():
@@ -75,9 +75,16 @@ def _destination(log_file: str, foreground: bool, json_lines: bool) -> tuple[Wri
     return RotatingFile(log_file).write, [as_json]
 
 
+def _to_stdout(line: str) -> None:
+    """In one write, as `print` makes two: lines of several OS threads would run into each other."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def _to_stderr(line: str) -> None:
     """Looks stderr up each time: a progress bar puts its own there while it runs."""
-    print(line, file=sys.stderr, flush=True)
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def journal_reads_stderr() -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabled.cli import ask, edge, options
-from fabled.cli.progress import Bar
+from fabled.cli.progress import Bar, Watching
 from fabled.client import connect
 from fabled.errors import AlreadyRunning, BadRequest, NoIndex, NotFound
 
@@ -54,7 +54,8 @@ def index(paths: tuple[str, ...], as_json: bool) -> int:
     settings = config.load(os.environ)
     wanted = _inside(paths, settings)
     try:
-        value: Mapping[str, Any] = ask.fetch_running("index", {"paths": wanted} if wanted else {}, None)
+        with Watching(_progress_of_daemon):
+            value: Mapping[str, Any] = ask.fetch_running("index", {"paths": wanted} if wanted else {}, None)
     except connect.Down:
         value = _index_here(settings, wanted)
     if as_json:
@@ -64,6 +65,14 @@ def index(paths: tuple[str, ...], as_json: bool) -> int:
     if value.get("stopped"):
         return edge.INTERRUPTED
     return 1 if value.get("failed") else 0
+
+
+def _progress_of_daemon() -> Mapping[str, Any] | None:
+    try:
+        progress = ask.fetch_running("status", {}, 2.0).get("progress")
+    except connect.Down:
+        return None
+    return progress if isinstance(progress, dict) else None
 
 
 def _inside(paths: Sequence[str], settings: Config) -> list[str]:
@@ -156,7 +165,8 @@ def check(deep: bool, as_json: bool) -> int:
     where = settings.places
     if not os.path.exists(where.map_db):
         raise NoIndex("there is no Map to check yet", "fabled index")
-    results = verb.run(where.map_db, open_vault(settings), where.ledger_db, deep=deep)
+    with Bar("checking") as bar:
+        results = verb.run(where.map_db, open_vault(settings), where.ledger_db, deep=deep, progress=bar.records)
     value = {"checks": [asdict(result) for result in results]}
     if as_json:
         edge.put_json(value)

@@ -1,17 +1,19 @@
-"""Shows how far an index run is: a bar on a terminal, a line now and then everywhere else.
+"""Shows how far a long piece of work is: a bar on a terminal, a line now and then everywhere else.
 
-Counting is left to the indexer.
+Counting is left to those who work.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fabled.present.terminal import duration, size
+from fabled.present.terminal import count, duration, size
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from fabled.indexer import Progress
 
 LINE_SECONDS = 10.0
+POLL_SECONDS = 0.25
 
 # Less than this is done before a bar could be read; drawing one would only flicker.
 BAR_BYTES = 4_000_000
@@ -34,35 +37,35 @@ class Bar(AbstractContextManager["Bar"]):
         self._began = self._told = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
+        """How far an index run is, in bytes."""
+        files = f"{count(progress.files_done)}/{count(progress.files)} files"
+        if self._terminal and (self._rich is not None or progress.bytes >= BAR_BYTES):
+            self._draw(progress.bytes_done, progress.bytes, files, in_bytes=True)
+        elif not self._terminal:
+            self._tell(progress.bytes_done, progress.bytes, size, f", {files}")
+
+    def records(self, done: int, total: int) -> None:
+        """How far a check is, in records."""
         if self._terminal:
-            self._draw(progress)
+            self._draw(done, total, "records", in_bytes=False)
         else:
-            self._tell(progress)
+            self._tell(done, total, count, " records")
 
-    def _draw(self, progress: Progress) -> None:
+    def _draw(self, done: int, total: int, note: str, *, in_bytes: bool) -> None:
         if self._rich is None:
-            if progress.bytes < BAR_BYTES:
-                return
-            self._rich = _bar()
-            self._rich.add_task(self._what, total=progress.bytes, files="")
+            self._rich = _rich_bar(in_bytes)
+            self._rich.add_task(self._what, total=total, note=note)
             self._rich.start()
-        files = f"{progress.files_done:,}/{progress.files:,} files"
-        task = self._rich.task_ids[0]
-        self._rich.update(task, total=progress.bytes, completed=progress.bytes_done, files=files)
+        self._rich.update(self._rich.task_ids[0], total=total, completed=done, note=note)
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, done: int, total: int, words: Callable[[float], str], note: str) -> None:
         now = time.monotonic()
         if now - self._told < LINE_SECONDS:
             return
         self._told = now
-        rate = progress.bytes_done / (now - self._began)
-        left = f", {duration((progress.bytes - progress.bytes_done) / rate)} left" if rate > 0 else ""
-        print(
-            f"{self._what}: {size(progress.bytes_done)} of {size(progress.bytes)}, "
-            f"{progress.files_done} of {progress.files} files, {size(rate)}/s{left}",
-            file=sys.stderr,
-            flush=True,
-        )
+        rate = done / (now - self._began)
+        left = f", {duration((total - done) / rate)} left" if rate > 0 else ""
+        print(f"{self._what}: {words(done)} of {words(total)}{note}{left}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         if self._rich is not None:
@@ -75,24 +78,61 @@ class Bar(AbstractContextManager["Bar"]):
         self.close()
 
 
-def _bar() -> RichProgress:
+class Watching(AbstractContextManager["Watching"]):
+    """Asks another process how far it is, while this one waits for its answer.
+
+    `ask` gives a Progress as replies carry it, or None; it runs on an OS thread of its own, and whatever it fails
+    at is no reason to disturb the work that is waited for.
+    """
+
+    def __init__(self, ask: Callable[[], Mapping[str, Any] | None]) -> None:
+        self._ask = ask
+        self._done = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="progress", daemon=True)
+
+    def _watch(self) -> None:
+        from fabled.errors import FabledError
+        from fabled.indexer import Progress
+
+        with Bar() as bar:
+            while not self._done.wait(POLL_SECONDS):
+                try:
+                    progress = self._ask()
+                except FabledError:
+                    return
+                if progress:
+                    bar(Progress(**progress))
+
+    def __enter__(self) -> Watching:
+        self._watcher.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._watcher.join(POLL_SECONDS * 8)
+
+
+def _rich_bar(in_bytes: bool) -> RichProgress:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
         DownloadColumn,
+        MofNCompleteColumn,
         Progress,
         TextColumn,
         TimeRemainingColumn,
         TransferSpeedColumn,
     )
 
+    amounts = (DownloadColumn(), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
+        *amounts,
         TimeRemainingColumn(),
-        TextColumn("{task.fields[files]}"),
+        TextColumn("{task.fields[note]}"),
         console=Console(stderr=True),
         transient=True,
     )

@@ -164,7 +164,7 @@ def ask(path: str, request: bytes, seconds: float | None) -> Reply:
 
 
 def _connect(path: str, end: float | None, seconds: float | None) -> _socket.socket:
-    if path.startswith("/tmp/") and not _private(os.path.dirname(path)):
+    if path.startswith("/tmp/fabled-") and not _private(os.path.dirname(path)):
         raise Silent(f"{os.path.dirname(path)} is not a private folder of this user")
     while True:
         line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)

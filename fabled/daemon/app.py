@@ -23,7 +23,7 @@ import fabled
 from fabled import config as configuration
 from fabled import logs
 from fabled.config import Config
-from fabled.daemon import notify, protocol
+from fabled.daemon import memory, notify, protocol
 from fabled.daemon.desk import Desk, Sources, Warning_
 from fabled.daemon.inbox import Inbox
 from fabled.daemon.observer import Hears, Watcher, WatchState
@@ -77,6 +77,7 @@ class Daemon:
         self._problems: tuple[str, ...] = ()
         self._rebuilt: str | None = None
         self._schedule: Schedule | None = None
+        self._answered = 0
 
     def run(self) -> int:
         with contextlib.ExitStack() as left:
@@ -98,6 +99,7 @@ class Daemon:
         """All that may refuse, before anything is changed."""
         places = self._config.places
         os.umask(0o077)
+        memory.one_arena()
         for folder in (places.data, places.state):
             private_folder(folder)
         lock = Lock(places.lock)
@@ -256,12 +258,12 @@ class Daemon:
         return self._config.degraded_sweep_seconds if state.mode == "polling" else self._config.sweep_seconds
 
     def _idle(self) -> None:
-        try:
-            waiting = os.stat(self._config.places.map_db + "-wal").st_size
-        except OSError:
-            return
-        if waiting:
-            self._inbox.ask(IDLE)
+        with contextlib.suppress(OSError):
+            if os.stat(self._config.places.map_db + "-wal").st_size:
+                self._inbox.ask(IDLE)
+        if self._desk.answered != self._answered:
+            self._answered = self._desk.answered
+            memory.give_back()
 
     def _lost(self, reason: str) -> None:
         log.warning("events.lost", reason=reason)

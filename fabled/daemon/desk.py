@@ -6,8 +6,6 @@ Carrying requests and replies is left to the server, finding to `answers`, wordi
 from __future__ import annotations
 
 import os
-import resource
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +18,7 @@ import structlog
 import fabled
 from fabled import answers, present
 from fabled.config import Config
-from fabled.daemon import protocol
+from fabled.daemon import memory, protocol
 from fabled.daemon.inbox import Inbox, Job
 from fabled.daemon.observer import WatchState
 from fabled.daemon.protocol import METHODS, PROTOCOL, As, Request
@@ -68,12 +66,15 @@ class Desk:
         self._inbox = inbox
         self._sources = sources
         self._started = time.monotonic()
+        self.answered = 0
+        """requests so far; only whether it changed is of interest"""
         self._mine = threading.local()
         # Only used on the server's quick lane, which is one OS thread.
         self._counts: _Counts | None = None
 
     def answer(self, request: Request) -> bytes | Future[bytes]:
         """The reply to a request; raises FabledError."""
+        self.answered += 1
         name, params = request.method.name, request.params
         if name == "index":
             return self._index(request)
@@ -218,7 +219,7 @@ class Desk:
             "version": fabled.__version__,
             "protocol": PROTOCOL,
             "uptime_s": round(uptime, 1),
-            "rss_bytes": rss_bytes(),
+            "rss_bytes": memory.rss_bytes(),
             "cpu_percent": round(100 * time.process_time() / max(uptime, 1.0), 2),
             "sessions": 0,
             "threads": 0,
@@ -360,13 +361,3 @@ def _size(path: str) -> int:
         return os.stat(path).st_size
     except OSError:
         return 0
-
-
-def rss_bytes() -> int:
-    """Memory of this process that is in use now (at its peak, where the system does not say)."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024

@@ -5,7 +5,6 @@ What is done is the indexer's business; when it is due, the inbox's.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import threading
@@ -16,6 +15,7 @@ from typing import Any, Literal
 
 import structlog
 
+from fabled.daemon import memory
 from fabled.daemon.inbox import Asked, Batch, Inbox, Job
 from fabled.errors import FabledError, NotRunning, StorageFault
 from fabled.indexer import Indexer, IndexReport, Progress
@@ -34,7 +34,7 @@ YIELD_SECONDS = 5.0
 # A WAL of this size is given back as soon as nothing waits; a smaller one at the next idle job.
 BIG_WAL_BYTES = 16 << 20
 
-# After reading so much, memory that was freed is given back to the system, which the C library does not do by itself.
+# After reading so much, memory that was freed is given back to the system.
 BIG_WORK_BYTES = 8 << 20
 
 RETRY_SECONDS = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -196,7 +196,7 @@ class Writer:
             self._idle()
         if self._read_since > BIG_WORK_BYTES and not len(self._inbox):
             self._read_since = 0
-            give_back_memory()
+            memory.give_back()
 
     def _pass(self, first: bool, reasons: tuple[str, ...], index: list[Asked]) -> None:
         """A pass over everything, in pieces if paths wait: a first index of hours must not hold up today's work."""
@@ -402,13 +402,6 @@ class Writer:
             return os.stat(self._indexer.map.path + "-wal").st_size
         except OSError:
             return 0
-
-
-def give_back_memory() -> None:
-    """Return freed memory to the system where the C library can be told to (a first index leaves a third of it)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 # SQLite's own faults by the name its library gives them: that library is imported in `store` only. They stand behind

@@ -152,9 +152,7 @@ def find_thread(reader: Reader, given: str) -> Thread:
         record = find_record(reader, given)[0]
     except NotFound:
         record = None
-    thread = (
-        reader.queries.thread(record.thread) if record is not None and record.thread is not None else None
-    )
+    thread = reader.queries.thread(record.thread) if record is not None and record.thread is not None else None
     if thread is None:
         raise NotFound(f"no thread {given}", _short(prompt) or "fabled search finds threads by their words")
     return thread

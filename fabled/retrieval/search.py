@@ -16,6 +16,7 @@ import shlex
 import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from typing import Any
 
 from ..errors import BadRequest, FabledError
@@ -50,6 +51,7 @@ EXACT_CANDIDATES = 400
 LITERAL_BYTES = 1 << 20
 """Longer records are not read only to order them."""
 LITERAL_BONUS = 0.25
+NEAREST_WORDS, NEAREST_SHOWN, NEAREST_LIKENESS = 4, 4, 0.72
 _RESULT_CHARS = 3 * t.RESULT_HEAD
 
 
@@ -70,9 +72,7 @@ def search(reader: Reader, params: Params, now: float | None = None) -> dict[str
     offset = number_of(params, "offset", 0, 0, LARGEST_OFFSET)
     by_time = _choice(params, "sort", ("rank", "time"), "rank") == "time"
     if params.get("regex"):
-        raise BadRequest(
-            "regular expressions are not understood yet", 'a "phrase", or --exact for one spelling'
-        )
+        raise BadRequest("regular expressions are not understood yet", 'a "phrase", or --exact for one spelling')
     query = q.parse(text)
     exact = bool(params.get("exact"))
     if exact:
@@ -84,6 +84,7 @@ def search(reader: Reader, params: Params, now: float | None = None) -> dict[str
     total = 0
     with Reading(reader.vault) as reading:
         said = _Said(reader, reading)
+        where: Where | None = None
         if expression is not None or _lists_without_words(query, params):
             where = _where(reader, filters, params, scope, time.time() if now is None else now)
             with reader.queries.snapshot():
@@ -96,6 +97,7 @@ def search(reader: Reader, params: Params, now: float | None = None) -> dict[str
                     if expression is not None and query.literals and not by_time:
                         hits = _literal_first(reader, said, query, expression, where, hits, offset + limit)
         results = _results(reader, said, hits[offset : offset + limit], query)
+        nearest = _nearest(reader, said, query, where) if where is not None and not total else []
         stale = sorted(reading.stale)
     return {
         "query": text,
@@ -104,6 +106,7 @@ def search(reader: Reader, params: Params, now: float | None = None) -> dict[str
         "offset": offset,
         "scope": {"by": scope.by, "project": scope.project},
         "results": results,
+        **({"nearest": nearest} if nearest else {}),
         **({"stale": stale} if stale else {}),
     }
 
@@ -120,10 +123,7 @@ def _choice(params: Params, name: str, known: tuple[str, ...], default: str) -> 
 
 def _as_one_phrase(query: q.Query, text: str) -> q.Query:
     """The words of a query, filters apart, next to each other and spelt as typed."""
-    words = [
-        token.text
-        for token in sorted(query.positive + query.excluded, key=lambda token: text.find(token.text))
-    ]
+    words = [token.text for token in sorted(query.positive + query.excluded, key=lambda token: text.find(token.text))]
     phrase = q.parse('"' + " ".join(words).replace('"', " ") + '"')
     return replace(phrase, text=query.text, filters=query.filters)
 
@@ -209,9 +209,7 @@ def _where(reader: Reader, filters: q.Filters, params: Params, scope: Scope, now
     sessions = scope.sessions
     if filters.session:
         named = tuple(
-            number
-            for name in filters.session
-            for number in _sessions(reader, name, bool(params.get("session")))
+            number for name in filters.session for number in _sessions(reader, name, bool(params.get("session")))
         )
         sessions = named if sessions is None else tuple(set(sessions) & set(named))
     kinds: set[int] | None = None
@@ -326,6 +324,36 @@ def _spelt(reader: Reader, said: _Said, query: q.Query, expression: str, where: 
             found[_key(hit)] = hit
     hits = list(found.values())
     return sorted(hits, key=lambda hit: -hit.ts) if by_time else hits
+
+
+# Words that do occur
+
+
+def _nearest(reader: Reader, said: _Said, query: q.Query, where: Where) -> list[dict[str, Any]]:
+    """Where nothing was found: words of the index that look like those asked for, spelt as some record spells them."""
+    if where.nothing or len(query.positive) > NEAREST_WORDS:
+        return []
+    marker = reader.queries.marker
+    found: dict[str, tuple[float, int]] = {}
+    for token in query.positive:
+        stem = marker.stem(token.parts[0]) if len(token.parts) == 1 else None
+        if stem is None or not stem.isalpha() or not 4 <= len(stem) <= 30:
+            continue
+        matcher = SequenceMatcher(b=stem, autojunk=False)
+        for near, count in reader.queries.near(stem):
+            matcher.set_seq1(near)
+            if matcher.quick_ratio() >= NEAREST_LIKENESS and matcher.ratio() >= NEAREST_LIKENESS:
+                found[near] = (matcher.ratio(), count)
+    offered: list[dict[str, Any]] = []
+    for stem in sorted(found, key=lambda near: (-found[near][0], -found[near][1], near)):
+        record = reader.queries.holding(stem, where)
+        text = said.of(record, LITERAL_BYTES) if record is not None else None
+        word = marker.spelt(render.tame(text[: t.TEXT_LIMIT]), stem) if text else None
+        if word is not None:
+            offered.append({"term": word.lower(), "count": found[stem][1]})
+        if len(offered) == NEAREST_SHOWN:
+            break
+    return offered
 
 
 # Results

@@ -134,9 +134,7 @@ def _labels(reader: Reader, found: Thread, rows: Sequence[TurnRow]) -> dict[int,
     return labels
 
 
-def _kept(
-    rows: Sequence[TurnRow], labels: dict[int, str], params: Params, around: int | None
-) -> list[TurnRow]:
+def _kept(rows: Sequence[TurnRow], labels: dict[int, str], params: Params, around: int | None) -> list[TurnRow]:
     """The turns asked for. A thread that is nothing but a branch, or a subagent's, is shown as what it is."""
     wanted = {"main", "orphan"}
     if params.get("branches"):
@@ -232,18 +230,14 @@ class _Writer:
             over = size - allowed
             if allowed < believed or over > allowed // 2 + 64 or self.used + over > self.budget // 4:
                 head = self._safe(said[: 4 * allowed + 8_192])
-                return f"{render.cut(head, allowed - render.MARKER)}\n{render.marker(block)}".lstrip(
-                    "\n"
-                ), True
+                return f"{render.cut(head, allowed - render.MARKER)}\n{render.marker(block)}".lstrip("\n"), True
             self.used += over
         return self._safe(said), False
 
     def _safe(self, text: str) -> str:
         return render.whole_characters(text) if self.raw else render.tame(text)
 
-    def _add(
-        self, row: TurnRow, block: str, text: str, truncated: bool, kind: str | None = None, **more: Any
-    ) -> None:
+    def _add(self, row: TurnRow, block: str, text: str, truncated: bool, kind: str | None = None, **more: Any) -> None:
         self.tokens += estimate(text)
         self.turns.append(
             {

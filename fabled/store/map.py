@@ -949,7 +949,7 @@ class Map:
             "no_uuid": one("SELECT count(*) FROM copies c JOIN records r ON r.id=c.record WHERE length(r.uuid)<>16"),
             "unparsed": one("SELECT count(*) FROM gaps WHERE kind=1"),
             "pending_bytes": one("SELECT coalesce(sum(length),0) FROM gaps WHERE kind=2"),
-            "threads": one("SELECT count(*) FROM threads WHERE prompt IS NOT NULL AND canonical IS NULL"),
+            "threads": one(f"SELECT count(*) FROM threads t WHERE prompt IS NOT NULL AND {s.OWN_THREAD}"),
         }
 
     def fts_damaged(self) -> str | None:

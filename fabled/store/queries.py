@@ -9,8 +9,10 @@ A connection belongs to the one OS thread that opened it. Nothing here writes: t
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import quote
@@ -25,6 +27,8 @@ TOKENIZER = "porter unicode61 remove_diacritics 2"
 TEXT_WEIGHT, THINKING_WEIGHT, PARTS_WEIGHT = 1.0, 0.5, 1.0
 """BM25 weights of the columns of `fts`: a thought is worth less than what was said."""
 LIVE_RANK = 1 << 30
+_NEAR_BEGIN, _NEAR_LOOKED_AT = 3, 4_000
+"""Letters that a word has in common with those that are offered instead of it, and how many of these are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,19 +149,15 @@ def _open(path: str) -> apsw.Connection:
     if not os.path.exists(path):
         raise NoIndex("there is no index yet", "fabled index, or start the daemon: fabled daemon")
     try:
-        db = apsw.Connection(
-            f"file:{quote(path)}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        )
+        db = apsw.Connection(f"file:{quote(path)}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         db.set_busy_timeout(3_000)
-        db.execute("PRAGMA query_only=1; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-8000")
+        db.execute("PRAGMA temp_store=MEMORY; PRAGMA cache_size=-8000; PRAGMA query_only=1")
         version = int(db.pragma("user_version"))
         owner = int(db.pragma("application_id"))
     except (apsw.NotADBError, apsw.CorruptError):
         raise NoIndex("the index is damaged", "fabled index: it moves it aside and builds it anew") from None
     except apsw.Error as fault:
-        raise StorageFault(
-            f"the index cannot be opened: {fault}", "look at the rights of its folder"
-        ) from None
+        raise StorageFault(f"the index cannot be opened: {fault}", "look at the rights of its folder") from None
     if version > s.MAP_VERSION:
         db.close()
         raise NewerSchema(
@@ -180,6 +180,7 @@ class Queries:
         self._projects = _Projects()
         self._counted: tuple[int, dict[str, Any]] | None = None
         self._marker: Marker | None = None
+        self._vocabulary = False
 
     def close(self) -> None:
         self._db.close()
@@ -192,7 +193,7 @@ class Queries:
             db = _open(self.path)
             self._db.close()
             self._db, self._identity = db, _identity(self.path)
-            self._projects, self._counted = _Projects(), None
+            self._projects, self._counted, self._vocabulary = _Projects(), None, False
 
     @property
     def marker(self) -> Marker:
@@ -245,9 +246,7 @@ class Queries:
         if "/" in name or "\\" in name:
             return ()
         tail = [
-            ids
-            for project, ids in known.by_project.items()
-            if project.replace("\\", "/").rpartition("/")[2] == name
+            ids for project, ids in known.by_project.items() if project.replace("\\", "/").rpartition("/")[2] == name
         ]
         return tuple(number for ids in tail for number in ids)
 
@@ -271,29 +270,54 @@ class Queries:
 
     def tool_names(self, name: str) -> tuple[int, ...]:
         """The numbers of the tools of that name, or matching it as a pattern."""
-        sql = "SELECT id FROM names WHERE text=?"
         if any(c in name for c in "*?["):
-            sql = "SELECT id FROM names WHERE text GLOB ?"
-        elif not self._rows(sql, name):
-            sql = "SELECT id FROM names WHERE text=? COLLATE NOCASE"
-        return tuple(number for (number,) in self._rows(sql, name))
+            fits = _glob(name)
+            rows = self._rows("SELECT id,text FROM names WHERE id IN (SELECT DISTINCT tool FROM records)")
+            return tuple(number for number, text in rows if fits(text))
+        exact = self._rows("SELECT id FROM names WHERE text=?", name)
+        return tuple(
+            number for (number,) in exact or self._rows("SELECT id FROM names WHERE text=? COLLATE NOCASE", name)
+        )
 
     def file_names(self, pattern: str) -> tuple[int, ...]:
         """The numbers of the files that tool calls name and `pattern` fits: a path, the end of one, or a glob."""
+        touched = "EXISTS(SELECT 1 FROM touches t WHERE t.path=n.id)"
         if any(c in pattern for c in "*?["):
-            test, values = "(n.text GLOB ?1 OR n.text GLOB ?2)", (pattern, "*/" + pattern)
-        else:
-            test, values = (
-                "(n.text=?1 OR substr(n.text,-length(?2))=?2)",
-                (pattern, "/" + pattern.lstrip("/")),
-            )
-            if pattern.endswith("/"):
-                test = "(substr(n.text,1,length(?1))=?1 OR instr(n.text,?2)>0)"
-        rows = self._rows(
-            f"SELECT n.id FROM names n WHERE {test} AND EXISTS(SELECT 1 FROM touches t WHERE t.path=n.id)",
-            *values,
-        )
+            whole, end = _glob(pattern), _glob("*/" + pattern)
+            rows = self._rows(f"SELECT n.id,n.text FROM names n WHERE {touched}")
+            return tuple(number for number, text in rows if whole(text) or end(text))
+        test = "(n.text=?1 OR substr(n.text,-length(?2))=?2)"
+        if pattern.endswith("/"):
+            test = "(substr(n.text,1,length(?1))=?1 OR instr(n.text,?2)>0)"
+        rows = self._rows(f"SELECT n.id FROM names n WHERE {test} AND {touched}", pattern, "/" + pattern.lstrip("/"))
         return tuple(number for (number,) in rows)
+
+    # Words
+
+    def near(self, stem: str) -> list[tuple[str, int]]:
+        """(stem, records) of the words of the index that begin like `stem`; () where `stem` itself is there."""
+        if not self._vocabulary:
+            self._db.execute(
+                "PRAGMA query_only=0; CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab('main','fts','row');"
+                "CREATE VIRTUAL TABLE IF NOT EXISTS temp.places USING fts5vocab('main','fts','instance'); PRAGMA query_only=1"
+            )
+            self._vocabulary = True
+        begin = stem[:_NEAR_BEGIN]
+        rows = self._rows(
+            "SELECT term, doc FROM temp.words WHERE term>=?1 AND term<?1||char(1114111) LIMIT ?2",
+            begin,
+            _NEAR_LOOKED_AT,
+        )
+        return [] if any(term == stem for term, _ in rows) else [(t, n) for t, n in rows if t.isalpha() and len(t) < 30]
+
+    def holding(self, stem: str, where: Where) -> int | None:
+        """A record within a restriction that holds a word with this stem."""
+        test, args = _test(where)
+        row = self._row(
+            f"SELECT r.id FROM temp.places p CROSS JOIN records r ON r.id=p.doc WHERE p.term=:stem AND {test} LIMIT 1",
+            {"stem": stem, **args},
+        )
+        return row[0] if row else None
 
     # Search
 
@@ -520,7 +544,7 @@ class Queries:
         kept = self._kept()
         rows = self._rows(
             "SELECT s.id,s.session_id,s.project,s.folder,s.forked_from,min(t.first_ts),max(t.last_ts),"
-            "count(t.prompt) FILTER (WHERE t.canonical IS NULL),coalesce(sum(t.tokens),0) FROM sessions s "
+            f"count(t.prompt) FILTER (WHERE {s.OWN_THREAD}),coalesce(sum(t.tokens),0) FROM sessions s "
             "LEFT JOIN threads t ON t.session=s.id GROUP BY s.id ORDER BY 7 DESC, 2"
         )
         found = []
@@ -593,7 +617,7 @@ class Queries:
     def _count(self) -> dict[str, Any]:
         one = self._rows(
             "SELECT (SELECT count(*) FROM sessions WHERE EXISTS(SELECT 1 FROM threads WHERE session=sessions.id)),"
-            "(SELECT count(*) FROM threads WHERE prompt IS NOT NULL AND canonical IS NULL),"
+            f"(SELECT count(*) FROM threads t WHERE prompt IS NOT NULL AND {s.OWN_THREAD}),"
             "(SELECT count(*) FROM records WHERE length(uuid)=16),"
             "(SELECT count(*) FROM records r INDEXED BY records_uuid CROSS JOIN copies c ON c.record=r.id "
             "WHERE length(r.uuid)<>16),"
@@ -618,10 +642,7 @@ class Queries:
             "ORDER BY f.path,g.offset LIMIT ?",
             limit,
         )
-        return [
-            {"path": path, "line": line, "offset": offset, "length": length}
-            for path, line, offset, length in rows
-        ]
+        return [{"path": path, "line": line, "offset": offset, "length": length} for path, line, offset, length in rows]
 
     def generation_files(self) -> list[tuple[str, int, int]]:
         """(path, packed size, indexed logical bytes) of every generation."""
@@ -667,6 +688,34 @@ def _side(where: Where) -> str:
 def _json(numbers: Iterable[int]) -> str:
     """Numbers as a parameter for json_each: the statement stays the same and is prepared once."""
     return "[" + ",".join(map(str, numbers)) + "]"
+
+
+def _glob(pattern: str) -> Callable[[str], bool]:
+    """A test for `*`, `?` and `[…]`. Each stretch between stars is looked for once, so that no pattern costs more
+    than its length times the text's (what SQLite's GLOB and `fnmatch` cost grows with every star)."""
+    parts = [re.compile(fnmatch.translate(part)[: -len(r"\Z")]) for part in pattern[:4_096].split("*")]
+    last = re.compile(parts[-1].pattern + r"\Z")
+
+    def fits(text: str) -> bool:
+        if len(parts) == 1:
+            return last.match(text) is not None
+        first = parts[0].match(text)
+        if first is None:
+            return False
+        at = first.end()
+        for part in parts[1:-1]:
+            found = part.search(text, at)
+            if found is None:
+                return False
+            at = found.end()
+        return _ends(last, text, at)
+
+    return fits
+
+
+def _ends(last: re.Pattern[str], text: str, at: int) -> bool:
+    """Does `text` end, behind `at`, with what the last stretch of a pattern says? (All its parts are one character.)"""
+    return any(last.match(text, start) for start in range(at, len(text) + 1))
 
 
 def _list(numbers: Iterable[int]) -> str:
@@ -717,6 +766,19 @@ class Marker:
 
     def _stems(self, text: bytes, reason: int) -> list[tuple[int, int, str]]:
         return cast("list[tuple[int, int, str]]", self._tokens(text, reason, None, include_colocated=False))
+
+    def stem(self, word: str) -> str | None:
+        """How the index writes the first word of a text."""
+        found = self._stems(word.encode(), apsw.FTS5_TOKENIZE_QUERY)
+        return found[0][2] if found else None
+
+    def spelt(self, text: str, stem: str) -> str | None:
+        """The first word of `text` that has this stem, as it stands there."""
+        data = text.encode()
+        for start, end, found in self._stems(data, apsw.FTS5_TOKENIZE_DOCUMENT):
+            if found == stem:
+                return data[start:end].decode()
+        return None
 
     def marks(self, text: str, phrases: Iterable[str]) -> list[tuple[int, int]]:
         """(start, end), in characters, of each place in `text` where one of `phrases` stands; none overlap."""

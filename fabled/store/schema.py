@@ -71,6 +71,9 @@ CALL, ANSWER, SPAWN, TASK, SAID_PROMPT, SAID_COMMAND, SAID_QUEUE, ORPHAN, SIDE, 
 prompt; typed text of a prompt, of a queued command, of a queue operation; parent uuid that is not in the Map; text of
 an inline sidechain's root; ids a task notification names; odd uuid of a record. `key` is a 64-bit hash (`transcript.text.key64`)."""
 
+OWN_THREAD = "(t.canonical IS NULL OR EXISTS (SELECT 1 FROM records o WHERE o.thread=t.id AND o.hidden&1=0))"
+"""SQL, for threads t: not merely a fork's copy of a thread that another session began."""
+
 LEDGER = """
 CREATE TABLE losses(
     kind TEXT NOT NULL, session_id TEXT NOT NULL, path TEXT NOT NULL, at INTEGER NOT NULL,

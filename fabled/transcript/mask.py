@@ -226,9 +226,7 @@ def _mask_named(text: str, lowered: str) -> str:
     """Masks what is assigned to a name that says it is secret, in shell, JSON, YAML, INI and program text."""
     spans: list[tuple[int, int]] = []
     pos = 0
-    for match in sorted(
-        (*_NAMED.finditer(lowered), *_FLAG.finditer(lowered)), key=lambda found: found.start()
-    ):
+    for match in sorted((*_NAMED.finditer(lowered), *_FLAG.finditer(lowered)), key=lambda found: found.start()):
         if match.start() < pos:
             continue
         span = _flag_value(match, text) if match.re is _FLAG else _named_value(match, text)
@@ -289,9 +287,7 @@ def _closing(text: str, start: int, quote: str) -> int:
         before = at
         while before > start and text[before - 1] == "\\":
             before -= 1
-        if (
-            at - before <= escapes
-        ):  # a quote inside the value is escaped once more than the one that opened it
+        if at - before <= escapes:  # a quote inside the value is escaped once more than the one that opened it
             return before
         at = text.find(quote[-1], at + 1, limit)
     return limit
@@ -311,12 +307,7 @@ def _quoted_secret(value: str, keyword: str, name: str) -> bool:
 def _unquoted_secret(value: str, after: str, sign: str, blanks: str, name: str) -> bool:
     if len(value) < 4 or _placeholder(value) or value.lower() in _PLAIN or value[0] in "/~.\\":
         return False
-    if (
-        (after and after in "([{<…")
-        or "://" in value
-        or sign in (":=", "=>")
-        or (value.isdigit() and len(value) < 6)
-    ):
+    if (after and after in "([{<…") or "://" in value or sign in (":=", "=>") or (value.isdigit() and len(value) < 6):
         return False
     is_path = _CODE_PATH.fullmatch(value) is not None and len(value) < 60
     if _ENV_NAME.fullmatch(name) and not is_path:

@@ -60,7 +60,6 @@ ROLES = {
 """Whose words a kind holds."""
 
 
-
 def role(kind: int, type_: str) -> str:
     """Whose words a record holds; where its kind tells nothing, the type it was written with does."""
     return type_ if kind == OTHER and type_ in ("user", "assistant") else ROLES.get(kind, "system")
@@ -92,13 +91,9 @@ _FRAMES = "|".join(
         "user-prompt-submit-hook", "function_calls", "antml:",
     )
 )  # fmt: skip
-_FRAME = re.compile(
-    rf"<(?=[\s\u00ad\u200c\u200d]{{0,8}}/?[\s\u00ad\u200c\u200d]{{0,8}}(?:{_FRAMES}))", re.IGNORECASE
-)
+_FRAME = re.compile(rf"<(?=[\s\u00ad\u200c\u200d]{{0,8}}/?[\s\u00ad\u200c\u200d]{{0,8}}(?:{_FRAMES}))", re.IGNORECASE)
 _FAKE_MARKER = re.compile(r"\[(?=\s{0,8}truncated\b[^\]\n]{0,200}?\bblock\b)", re.IGNORECASE)
-_ANSI = re.compile(
-    "\x1b(?:\\[[0-?]{0,64}[ -/]{0,8}[@-~]|\\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\\\)|[@-Z\\\\^_=>])"
-)
+_ANSI = re.compile("\x1b(?:\\[[0-?]{0,64}[ -/]{0,8}[@-~]|\\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\\\)|[@-Z\\\\^_=>])")
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
     "\U000e0000-\U000e007f]"
@@ -236,9 +231,7 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def snippet(
-    text: str, marks: Sequence[tuple[int, int]], size: int = SNIPPET_CHARS
-) -> tuple[str, list[list[int]]]:
+def snippet(text: str, marks: Sequence[tuple[int, int]], size: int = SNIPPET_CHARS) -> tuple[str, list[list[int]]]:
     """The part of a one-line text that shows most of what was looked for, and where in it the marks are.
 
     `marks` are the (start, end) of found words, ascending. At most `size` characters, ellipses included.
@@ -265,9 +258,7 @@ def snippet(
     shown = head + text[start:stop] + ("…" if stop < len(text) else "")
     shift = len(head) - start
     return shown, [
-        [max(first, start) + shift, min(last, stop) + shift]
-        for first, last in marks
-        if last > start and first < stop
+        [max(first, start) + shift, min(last, stop) + shift] for first, last in marks if last > start and first < stop
     ]
 
 
@@ -298,11 +289,7 @@ def plan(turns: Sequence[tuple[int, int]], budget: int, around: int | None = Non
     left = budget - GAP  # nothing chosen yet: one run is left out
     queue = _by_priority(turns, budget) if around is None else _by_distance(turns, budget, around)
     for index, most in queue:
-        gaps = (
-            (index > 0 and given[index - 1] is None)
-            + (index + 1 < len(turns) and given[index + 1] is None)
-            - 1
-        )
+        gaps = (index > 0 and given[index - 1] is None) + (index + 1 < len(turns) and given[index + 1] is None) - 1
         room = left - HEADING - gaps * GAP
         wanted = sizes[index]
         size = min(wanted, most, room)
@@ -448,9 +435,7 @@ def _result(content: Any) -> str:
 def _call(name: Any, arguments: Any) -> str:
     lines = [flat(name)] if type(name) is str else []
     if type(arguments) is dict:
-        lines += [
-            f"{key}: {value if type(value) is str else _compact(value)}" for key, value in arguments.items()
-        ]
+        lines += [f"{key}: {value if type(value) is str else _compact(value)}" for key, value in arguments.items()]
     elif arguments is not None:
         lines.append(arguments if type(arguments) is str else _compact(arguments))
     return "\n".join(lines)

@@ -165,9 +165,9 @@ def test_times() -> None:
 ANY_TEXT = st.one_of(
     st.text(max_size=60),
     st.text(st.sampled_from("\"+-:*(){}^~\\'\x00\ud800 \tabAZ019_.file:ORNEAR😀́日"), max_size=60),
-    st.lists(
-        st.sampled_from(['"', "AND", "OR", "NOT", "NEAR(", "+", "-", "file:", "x", "text:", "{a b}:"])
-    ).map(" ".join),
+    st.lists(st.sampled_from(['"', "AND", "OR", "NOT", "NEAR(", "+", "-", "file:", "x", "text:", "{a b}:"])).map(
+        " ".join
+    ),
 )
 
 

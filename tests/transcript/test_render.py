@@ -55,9 +55,7 @@ def test_records_that_are_no_messages() -> None:
     assert render.turn(body).text == "and this"
     assert render.turn({"type": "system", "subtype": "away_summary", "content": "gone"}).text == "gone"
     step = {"type": "assistant", "message": {"content": [{"type": "text", "text": "deep"}]}}
-    assert (
-        render.turn({"type": "progress", "data": {"type": "agent_progress", "message": step}}).text == "deep"
-    )
+    assert render.turn({"type": "progress", "data": {"type": "agent_progress", "message": step}}).text == "deep"
     assert render.turn(None).text == render.turn({"type": ["odd"]}).text == ""
 
 
@@ -81,9 +79,7 @@ JSON = st.recursive(
                 ]
             ),
             inner
-            | st.sampled_from(
-                ["user", "assistant", "tool_result", "tool_use", "image", "attachment", "progress"]
-            ),
+            | st.sampled_from(["user", "assistant", "tool_result", "tool_use", "image", "attachment", "progress"]),
             max_size=4,
         )
     ),
