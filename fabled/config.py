@@ -128,6 +128,16 @@ def places(env: Mapping[str, str]) -> Places:
     )
 
 
+def cleanup_days(places: Places) -> int:
+    """After how many days the client deletes transcripts: `cleanupPeriodDays` of its settings, 30 where it says nothing."""
+    try:
+        with open(os.path.join(places.claude, "settings.json"), "rb") as file:
+            days = msgspec.json.decode(file.read(1 << 20), type=dict).get("cleanupPeriodDays")
+    except (OSError, msgspec.MsgspecError):
+        return 30
+    return int(days) if isinstance(days, int | float) and 0 < days < 10**6 else 30
+
+
 def _platform_folders(env: Mapping[str, str]) -> tuple[str, str, str]:
     """platformdirs looks at the process's environment only: another `env` would be ignored without a word."""
     other = [name for name in _PLATFORM_NAMES if env.get(name) != os.environ.get(name)]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,3 +105,14 @@ def test_transcript_stays_pure() -> None:
         if name.split(".")[0] in impure
     ]
     assert found == []
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
+    """The wheel names every library it needs, with an upper bound, and none that it does not."""
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
+    declared = {re.match(r"[\w.-]+", line)[0].lower(): line for line in project["dependencies"]}  # type: ignore[index]
+    assert [line for line in declared.values() if "<" not in line.partition(";")[0]] == []
+    used = {"backports.zstd" if name.startswith("backports.zstd") else name.split(".")[0]
+            for _, path in modules() for name in imports(path)}
+    theirs = {name for name in used if name not in sys.stdlib_module_names | {"fabled", "compression", "__future__"}}
+    assert theirs == set(declared)

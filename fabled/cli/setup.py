@@ -46,3 +46,23 @@ def paths(as_json: bool) -> int:
                 lines.append(f"{name if number == 0 else '':<12} {path(one, style)}")
     edge.put_text("\n".join(lines) + "\n")
     return 0
+
+
+@config.command()
+@options.as_json
+def check(as_json: bool) -> int:
+    """Whether the configuration is sound; else every problem with its line, and exit status 78.
+
+    \b
+      fabled config check
+    """
+    from fabled import config as settings
+
+    file = settings.load(os.environ).places.config_file
+    there = os.path.exists(file)
+    if as_json:
+        edge.put_json({"ok": True, "config_file": file, "exists": there})
+    else:
+        said = "is sound" if there else "does not exist: every setting has its default"
+        edge.put_text(f"{path(file, edge.style())} {said}.\n")
+    return 0

@@ -17,7 +17,7 @@ import structlog
 
 import fabled
 from fabled import answers, present
-from fabled.config import Config
+from fabled.config import Config, cleanup_days
 from fabled.daemon import memory, protocol
 from fabled.daemon.inbox import Inbox, Job
 from fabled.daemon.observer import WatchState
@@ -260,11 +260,14 @@ class Desk:
     def counts(self) -> Mapping[str, Any]:
         """What the Map counts now; for an OS thread that asks once."""
         try:
-            return answers.answer(self._reader(), "status_counts", {})
+            return answers.answer(self._reader(), "status_counts", self._counting())
         except FabledError:
             return {}
         finally:
             self.leave()
+
+    def _counting(self) -> dict[str, Any]:
+        return {"cleanup_days": cleanup_days(self._sources.config().places)}
 
     def _count(self, health: Health) -> Mapping[str, Any]:
         """What the Map counts, as of its last change; while a long pass runs, as of some seconds ago.
@@ -279,7 +282,7 @@ class Desk:
             if not changed or age < 20 * known.seconds:
                 return known.values
         try:
-            values = answers.answer(self._reader(), "status_counts", {})
+            values = answers.answer(self._reader(), "status_counts", self._counting())
         except Exception as fault:
             self.leave()
             if storage_trouble(fault) == "damaged":

@@ -91,7 +91,7 @@ def thread(reader: Reader, params: Params) -> dict[str, Any]:
 
 
 def _placed(rows: Sequence[TurnRow]) -> list[TurnRow]:
-    """The turns with each subagent's file put as a whole where it was begun, by the clock (files have no common one)."""
+    """The turns, each subagent's file put as a whole where it was begun, by the clock: files have no common order."""
     main = [row for row in rows if row.agent is None]
     blocks: dict[int, list[TurnRow]] = {}
     for row in rows:

@@ -264,7 +264,8 @@ class Queries:
         if exact or len(prefix) < 6:
             return exact
         return self._rows(
-            "SELECT id,session_id FROM sessions WHERE session_id>=?1 AND session_id<?1||char(1114111) ORDER BY 2 LIMIT 20",
+            "SELECT id,session_id FROM sessions WHERE session_id>=?1 AND session_id<?1||char(1114111) "
+            "ORDER BY 2 LIMIT 20",
             prefix,
         )
 
@@ -298,8 +299,10 @@ class Queries:
         """(stem, records) of the words of the index that begin like `stem`; () where `stem` itself is there."""
         if not self._vocabulary:
             self._db.execute(
-                "PRAGMA query_only=0; CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab('main','fts','row');"
-                "CREATE VIRTUAL TABLE IF NOT EXISTS temp.places USING fts5vocab('main','fts','instance'); PRAGMA query_only=1"
+                "PRAGMA query_only=0;"
+                "CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab('main','fts','row');"
+                "CREATE VIRTUAL TABLE IF NOT EXISTS temp.places USING fts5vocab('main','fts','instance');"
+                "PRAGMA query_only=1"
             )
             self._vocabulary = True
         begin = stem[:_NEAR_BEGIN]
@@ -418,7 +421,8 @@ class Queries:
         return found
 
     _THREAD = (
-        "SELECT t.id,t.session,s.session_id,s.project,t.prompt,t.title,t.first_ts,t.last_ts,t.turns,t.tokens,t.canonical "
+        "SELECT t.id,t.session,s.session_id,s.project,t.prompt,t.title,t.first_ts,t.last_ts,t.turns,t.tokens,"
+        "t.canonical "
         "FROM threads t JOIN sessions s ON s.id=t.session "
     )
 
@@ -451,7 +455,8 @@ class Queries:
         rows = self._rows(
             "SELECT r.id,r.uuid,r.kind,ty.text,r.ts,r.flags,r.hidden,r.parent,r.tokens,r.agent,tn.text,c.file,"
             "min(CASE WHEN f.agent IS NOT NULL OR instr(f.path,s.session_id) THEN f.rank ELSE f.rank+?2 END),c.offset "
-            "FROM records r JOIN copies c ON c.record=r.id JOIN files f ON f.id=c.file JOIN sessions s ON s.id=r.session "
+            "FROM records r JOIN copies c ON c.record=r.id JOIN files f ON f.id=c.file "
+            "JOIN sessions s ON s.id=r.session "
             "LEFT JOIN names ty ON ty.id=r.type LEFT JOIN names tn ON tn.id=r.tool "
             f"WHERE r.thread=?1 AND r.hidden&2=0 AND (r.kind<>{OTHER} OR ty.text IN ('user','assistant')) "
             "GROUP BY r.id",
@@ -463,7 +468,8 @@ class Queries:
     def chain(self, session: int) -> list[tuple[int, bytes, bytes | None, int]]:
         """(id, uuid, parent, kind) of a session's main-chain records, in order."""
         return self._rows(
-            "SELECT r.id,r.uuid,r.parent,r.kind FROM threads t JOIN records r ON r.thread=t.id JOIN files f ON f.id=r.file "
+            "SELECT r.id,r.uuid,r.parent,r.kind FROM threads t JOIN records r ON r.thread=t.id "
+            "JOIN files f ON f.id=r.file "
             f"WHERE t.session=? AND r.agent IS NULL AND r.flags&{SIDECHAIN}=0 AND length(r.uuid)=16 "
             "ORDER BY f.rank,f.path,r.offset",
             session,
@@ -571,7 +577,8 @@ class Queries:
         """session id → (bytes of its live transcript or None, generations, when it was last written)."""
         found: dict[str, tuple[int | None, int, int]] = {}
         for path, generation, size, mtime in self._rows(
-            "SELECT path,generation,size,mtime_ns FROM files WHERE agent IS NULL AND id NOT IN (SELECT file FROM doomed)"
+            "SELECT path,generation,size,mtime_ns FROM files "
+            "WHERE agent IS NULL AND id NOT IN (SELECT file FROM doomed)"
         ):
             folder, name = os.path.split(path)
             session_id = name.partition(".")[0] if generation is None else os.path.basename(folder)
@@ -589,8 +596,8 @@ class Queries:
             "WHERE t.session=? AND t.kind<3 ORDER BY t.kind, f.rank DESC, c.offset DESC LIMIT 1",
             session,
         ) or self._row(
-            "SELECT t.text FROM titles t JOIN records r ON r.uuid=t.leaf AND r.session=?1 JOIN copies c ON c.record=t.record "
-            "JOIN files f ON f.id=c.file WHERE t.leaf IS NOT NULL AND r.hidden&1=0 "
+            "SELECT t.text FROM titles t JOIN records r ON r.uuid=t.leaf AND r.session=?1 "
+            "JOIN copies c ON c.record=t.record JOIN files f ON f.id=c.file WHERE t.leaf IS NOT NULL AND r.hidden&1=0 "
             "ORDER BY r.ts DESC, f.rank DESC, f.path, c.offset DESC LIMIT 1",
             session,
         )
@@ -623,7 +630,8 @@ class Queries:
             "WHERE length(r.uuid)<>16),"
             "(SELECT count(*) FROM gaps WHERE kind=1),"
             "(SELECT coalesce(sum(length),0) FROM gaps WHERE kind=2),"
-            "(SELECT count(*) FROM threads t JOIN records r ON r.thread=t.id WHERE t.prompt IS NULL AND length(r.uuid)=16),"
+            "(SELECT count(*) FROM threads t JOIN records r ON r.thread=t.id "
+            "WHERE t.prompt IS NULL AND length(r.uuid)=16),"
             "(SELECT count(DISTINCT project) FROM sessions),"
             "(SELECT count(*) FROM files),"
             "(SELECT coalesce(sum(size),0) FROM files WHERE generation IS NULL),"

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from help_daemon import until
+
+from tests.daemon.help import Daemon, until
 
 
 def _descriptors() -> set[str]:
@@ -40,3 +41,11 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     if linux:
         assert until(lambda: _descriptors() <= descriptors), _descriptors() - descriptors
         assert _children() <= children
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon not yet started."""
+    made = Daemon(tmp_path)
+    yield made
+    made.close()

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from help_daemon import in_user_namespace, until
 
 from fabled.daemon import limits
 from fabled.daemon.observer import Hears, Watcher, WatchState
+from tests.daemon.help import in_user_namespace, until
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks at inotify's own behaviour"),

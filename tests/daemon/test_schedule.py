@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from help_daemon import until
 
 from fabled.daemon import schedule as module
 from fabled.daemon.schedule import Periodic, Schedule
+from tests.daemon.help import until
 
 
 class Wall:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from help_daemon import until
 
 from fabled.daemon import protocol
 from fabled.daemon.protocol import LINE_BYTES, METHODS, Request
 from fabled.daemon.server import Limits, Server, bind, claim
 from fabled.errors import AlreadyRunning, ForeignSocket, NotFound, NotRunning
+from tests.daemon.help import until
 
 
 class Client:
@@ -168,7 +168,7 @@ def test_faults_are_told_in_the_reply(house: Open) -> None:
     client = house().client()
     error = client.ask("thread", id=1)
     assert error["error"]["code"] == -32602
-    error = Client.ask(client, "thread", **{"id": 1})
+    error = Client.ask(client, "thread", id=1)
     client.socket.sendall(b'{"jsonrpc":"2.0","id":9,"method":"thread","params":{"id":"abcdef"}}\n')
     error = client.line()
     assert error["id"] == 9

@@ -11,7 +11,6 @@ from typing import Any
 
 import apsw
 import pytest
-from help_daemon import transcript, until
 
 from fabled.daemon.inbox import Inbox, Job
 from fabled.daemon.writer import IDLE, REPAIR, SWEEP, Tells, Writer
@@ -20,6 +19,7 @@ from fabled.indexer import Indexer, Progress
 from fabled.store.ledger import Ledger
 from fabled.store.map import Map
 from fabled.store.vault import Vault
+from tests.daemon.help import transcript, until
 
 INDEX = Job("index")
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fabled.transcript import render
 from fabled.transcript.text import CALL, PROMPT, REPLY, RESULT, THINKING, estimate
 
+TEAL = {"type": "text", "text": "teal"}
 A, B = "587aa158-62d1-5c4d-a561-08fa44d973b7", "e7d802a2-c1bb-58e2-a3c7-2dc4d9cbf5c2"
 
 
@@ -28,14 +29,17 @@ A, B = "587aa158-62d1-5c4d-a561-08fa44d973b7", "e7d802a2-c1bb-58e2-a3c7-2dc4d9cb
         ({"content": [{"type": "text"}]}, ""),
         ({"content": [{"type": "tool_result", "content": "result teal"}]}, "result teal"),
         (
-            {"content": [{"type": "tool_result", "content": [{"type": "text", "text": "teal"}, {"type": "tool_result"}]}]},
+            {"content": [{"type": "tool_result", "content": [TEAL, {"type": "tool_result"}]}]},
             "teal",
         ),
         (
-            {"content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0K"}}]},
+            {"content": [{"type": "image", "source": {"media_type": "image/png", "data": "iVBORw0K"}}]},
             "[image, image/png, 6 bytes]",
         ),
-        ({"content": [{"type": "tool_use", "name": "Bash", "input": {"command": "ls\n-l", "n": [1]}}]}, "Bash\ncommand: ls\n-l\nn: [1]"),
+        (
+            {"content": [{"type": "tool_use", "name": "Bash", "input": {"command": "ls\n-l", "n": [1]}}]},
+            "Bash\ncommand: ls\n-l\nn: [1]",
+        ),
         ({"content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "so"}]}, "hm\nso"),
     ],
 )  # fmt: skip
@@ -113,9 +117,13 @@ def test_no_record_is_an_error(value: Any) -> None:
         ("a\r\nb\rc", "a\nb\nc"),
         ("half \ud83d pair \ud83d\ude80", "half \ufffd pair 🚀"),
         ("sk-ant-api03-" + "EXAMPLE0" * 8 + " end", "sk-ant…[masked] end"),
-        (f'x <historical_context source="fabled" arcs="{A},{B}">\nold\n</historical_context> y', f"x [recalled: {A}, {B}] y"),
         (
-            f'<historical_context arcs="{A}"> o <historical_context arcs=\\"{B}\\">i</historical_context> o</historical_context>k',
+            f'x <historical_context source="fabled" arcs="{A},{B}">\nold\n</historical_context> y',
+            f"x [recalled: {A}, {B}] y",
+        ),
+        (
+            f'<historical_context arcs="{A}"> o <historical_context arcs=\\"{B}\\">i</historical_context>'
+            " o</historical_context>k",
             f"[recalled: {A}, {B}]k",
         ),
     ],
