@@ -82,7 +82,7 @@ class Files:
     def lines(self, path: str) -> list[str]:
         found = self._texts.get(path)
         if found is None:
-            size = int(min(70_000, 9_000 * exp(self._random.gauss(0, 1.0))))
+            size = int(min(70_000, 7_000 * exp(self._random.gauss(0, 1.0))))
             found = self._texts[path] = self._words.code(self._random, size)
         return found
 
@@ -160,6 +160,23 @@ class Session:
                 self.turn(budget)
         return self.bytes
 
+    def fork(self, budget: int) -> int:
+        """Goes on in a new session that begins with a copy of this one's first half, as the desktop app has it."""
+        old, old_id = self.path, self.id
+        self.id, self.bytes, self.compacted = self._uuid(), 0, 0
+        self.path = os.path.join(self.folder, f"{self.id}.jsonl")
+        with open(old, "rb") as source, open(self.path, "wb") as self.out:
+            for line in source:
+                if self.bytes > budget // 2:
+                    break
+                copied = line.replace(old_id.encode(), self.id.encode())
+                self.out.write(copied)
+                self.bytes += len(copied)
+                self.parent = json.loads(line).get("uuid", self.parent)
+            while self.bytes < budget:
+                self.turn(budget)
+        return self.bytes
+
     def turn(self, budget: int) -> None:
         """What one prompt leads to."""
         random, era = self.random, self.era
@@ -197,7 +214,7 @@ class Session:
 
     def _prompt_content(self) -> Any:
         random = self.random
-        text = self.words.prose(random, self._size(260, 1.2, 20_000))
+        text = self.words.prose(random, self._size(330, 1.2, 20_000))
         self.title = text
         draw = random.random()
         if draw < 0.02:
@@ -216,7 +233,7 @@ class Session:
         return value
 
     def _image(self) -> Json:
-        data = base64.b64encode(self.random.randbytes(self._size(90_000, 0.6, 900_000))).decode()
+        data = base64.b64encode(self.random.randbytes(self._size(70_000, 0.6, 900_000))).decode()
         return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
 
     # The assistant
@@ -259,7 +276,7 @@ class Session:
             self._think(message)
         if random.random() < 0.32:
             self._assistant({"type": "text", "text": self.words.prose(random, self._size(150, 0.8, 4_000))}, None, message)
-        if self.agent is None and random.random() < 0.012 and self.bytes < 0.9 * budget:
+        if self.agent is None and random.random() < 0.02 and self.bytes < 0.9 * budget:
             self._task(message, budget)
             return
         calls = []
@@ -276,7 +293,7 @@ class Session:
         self.parent = call["uuid"]
         identity = call["message"]["content"][0]["id"]
         if self.era.progress:
-            self._hooks(f"PreToolUse:{name}", random.random() < 0.35, identity)
+            self._hooks(f"PreToolUse:{name}", random.random() < 0.5, identity)
             if name == "Bash" and random.random() < 0.12:
                 self._running(identity, random.randrange(1, 24))
         block: Json = {"tool_use_id": identity, "type": "tool_result", "content": shown}
@@ -291,7 +308,7 @@ class Session:
 
     def _running(self, identity: str, times: int) -> None:
         """What a long command tells while it runs: the end of its output, and all of it, again and again."""
-        whole = self.words.log(self.random, self._size(500, 0.9, 6_000))
+        whole = self.words.log(self.random, self._size(1_400, 0.9, 9_000))
         for number in range(times):
             so_far = whole[: len(whole) * (number + 1) // times]
             data = {
@@ -416,7 +433,7 @@ Made = tuple[Json, Any, Any]
 
 
 def _bash(s: Session) -> Made:
-    text = s.words.log(s.random, s._size(480, 1.35))
+    text = s.words.log(s.random, s._size(420, 1.3))
     given = {"command": f"cd {s.cwd} && {' '.join(s.words.words(s.random, s._size(9, 0.8, 400)))}", "description": s.words.prose(s.random, 40)}
     return given, text, {"stdout": text, "stderr": "", "interrupted": False, "isImage": False}
 
@@ -425,7 +442,7 @@ def _read(s: Session) -> Made:
     path = s.random.choice(s.words.paths)
     lines = s.files.lines(path)
     first = s.random.randrange(max(1, len(lines) - 40)) if s.random.random() < 0.5 else 0
-    part = lines[first : first + min(s._size(90, 0.9), 2_000)]
+    part = lines[first : first + min(s._size(70, 0.9), 2_000)]
     numbered = "\n".join(f"{number:>6}→{line}" for number, line in enumerate(part, first + 1))
     where = f"{s.cwd}/{path}"
     file = {"filePath": where, "content": "\n".join(part), "numLines": len(part), "startLine": first + 1, "totalLines": len(lines)}
@@ -434,7 +451,7 @@ def _read(s: Session) -> Made:
 
 def _edit(s: Session) -> Made:
     random = s.random
-    path = max((random.choice(s.words.paths) for _ in range(2)), key=lambda p: len(s.files.lines(p)))
+    path = random.choice(s.words.paths)
     lines = s.files.lines(path)
     before = "\n".join(lines)
     count = min(len(lines), s._size(6, 0.9, 60))
@@ -537,8 +554,11 @@ def write_session(order: Plan) -> int:
     cwd = f"/home/dev/src/{words.name}"
     folder = os.path.join(order.projects, "".join(c if c.isascii() and c.isalnum() else "-" for c in cwd))
     os.makedirs(folder, exist_ok=True)
-    session = Session(folder, ERAS[order.era], words, Random(f"session {order.seed} {order.number}"), cwd)
-    return session.write(order.bytes)
+    era = ERAS[order.era]
+    session = Session(folder, era, words, Random(f"session {order.seed} {order.number}"), cwd)
+    if not era.titles or order.number % 4:
+        return session.write(order.bytes)
+    return session.write(order.bytes // 2) + session.fork(order.bytes // 2)
 
 
 def make(out: str, mb: float, sessions: int, seed: int = 1, big: float = 0.0, folders: int = 0) -> int:

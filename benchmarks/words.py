@@ -45,9 +45,9 @@ _FOREIGN = (
     "✅ all good → next step 🚀",
 )
 
-LEXICON_WORDS = 9_000
-PROJECT_WORDS = 1_600
-PROJECT_NAMES = 900
+LEXICON_WORDS = 16_000
+PROJECT_WORDS = 3_000
+PROJECT_NAMES = 2_500
 PROJECT_PATHS = 160
 
 
@@ -177,7 +177,7 @@ class Words:
                 name, other = self.some_names(random, 2)
                 line = f"{random.choice(self.paths)}:{random.randrange(1, 900)}:    {name}({other}, {random.randrange(64)})"
             elif kind == 3:
-                line = f"{random.choice('+- ')}    {' '.join(self.words(random, 3))} = {self.some_names(random, 1)[0]}"
+                line = f"{random.choice('+- ')}    {' '.join(self.words(random, 3))} = {self.some_names(random, 1)[0]}  # {random.getrandbits(28):07x}"
             else:
                 line = f"-rw-r--r-- 1 dev dev {random.randrange(200_000):>8} Mar {random.randrange(1, 29):>2} 10:{random.randrange(60):02} {random.choice(self.paths)}"
             out.append(line)

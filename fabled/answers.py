@@ -117,6 +117,8 @@ def spans(reader: Reader, params: Params) -> dict[str, Any]:
     if path is None:
         raise BadRequest("spans needs the path of a transcript")
     path = os.path.abspath(os.path.expanduser(path))
+    if os.path.isdir(path):
+        raise BadRequest(f"{path} is a folder", "name one transcript in it")
     everything = bool(params.get("all"))
     try:
         found = [
@@ -132,8 +134,6 @@ def spans(reader: Reader, params: Params) -> dict[str, Any]:
         ]
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"there is no file {path}") from None
-    except IsADirectoryError:
-        raise BadRequest(f"{path} is a folder", "name one transcript in it") from None
     except (OSError, EOFError) as fault:
         reason = getattr(fault, "strerror", None) or str(fault)
         raise Unreadable(f"{path} cannot be read: {reason}", "see that it is a file you may read") from None

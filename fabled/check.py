@@ -30,7 +30,13 @@ class CheckResult:
     message: str
 
 
-def run(map_path: str, vault: Vault, ledger_path: str, deep: bool = False, progress: Callable[[int, int], None] | None = None) -> list[CheckResult]:
+def run(
+    map_path: str,
+    vault: Vault,
+    ledger_path: str,
+    deep: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[CheckResult]:
     """All checks. `deep` reads every copy of every record again.
 
     Raises NoIndex where there is no Map, NewerSchema where it is another version's.
@@ -40,7 +46,9 @@ def run(map_path: str, vault: Vault, ledger_path: str, deep: bool = False, progr
     audit = Audit(map_path)
     try:
         if audit.version_differs():
-            raise NewerSchema(f"{map_path} has another version's schema", "fabled index builds it anew, or update fabled")
+            raise NewerSchema(
+                f"{map_path} has another version's schema", "fabled index builds it anew, or update fabled"
+            )
         return [
             _result("database", *audit.quick_check(), "the Map's pages are sound"),
             _result("ledger", *Audit.ledger_check(ledger_path), "the Ledger's pages are sound"),
@@ -84,7 +92,11 @@ def _identity(audit: Audit, vault: Vault, deep: bool, progress: Callable[[int, i
                 tested += 1
                 if progress is not None and tested % 5_000 == 0:
                     progress(tested, total)
-                found = digest(source.read(offset, length)) if length < 1 << 20 else source.sha256(offset, length)[: len(check)]
+                found = (
+                    digest(source.read(offset, length))
+                    if length < 1 << 20
+                    else source.sha256(offset, length)[: len(check)]
+                )
                 if found != check:
                     faults.append(f"{path} at byte {offset}: not the record that was indexed there")
         except (OSError, EOFError) as fault:

@@ -129,7 +129,7 @@ def places(env: Mapping[str, str]) -> Places:
 
 
 def cleanup_days(places: Places) -> int:
-    """After how many days the client deletes transcripts: `cleanupPeriodDays` of its settings, 30 where it says nothing."""
+    """After how many days the client deletes transcripts: `cleanupPeriodDays` of its settings, else 30."""
     try:
         with open(os.path.join(places.claude, "settings.json"), "rb") as file:
             days = msgspec.json.decode(file.read(1 << 20), type=dict).get("cleanupPeriodDays")

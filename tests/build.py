@@ -104,7 +104,14 @@ class Transcript:
         return self.add(
             "assistant",
             requestId=f"req_{self.count}",
-            message={"id": message, "type": "message", "role": "assistant", "model": "claude-x", "content": content, "stop_reason": None},
+            message={
+                "id": message,
+                "type": "message",
+                "role": "assistant",
+                "model": "claude-x",
+                "content": content,
+                "stop_reason": None,
+            },
             **more,
         )
 
@@ -124,7 +131,13 @@ class Transcript:
     def compact(self, summary: str) -> dict[str, Any]:
         """A compaction: boundary and summary."""
         before = self.last
-        self.add("system", subtype="compact_boundary", content="Conversation compacted", parent=None, logicalParentUuid=before)
+        self.add(
+            "system",
+            subtype="compact_boundary",
+            content="Conversation compacted",
+            parent=None,
+            logicalParentUuid=before,
+        )
         more: dict[str, Any] = {}
         if self.new_style:
             self.prompt = make_uuid(f"{self.session}/{self.salt}/prompt/{self.count}")
@@ -134,7 +147,13 @@ class Transcript:
     def queue(self, text: str) -> dict[str, Any]:
         self.count += 1
         return self.put(
-            {"type": "queue-operation", "operation": "enqueue", "timestamp": instant(self.count), "sessionId": self.session, "content": text}
+            {
+                "type": "queue-operation",
+                "operation": "enqueue",
+                "timestamp": instant(self.count),
+                "sessionId": self.session,
+                "content": text,
+            }
         )
 
     def title(self, text: str) -> dict[str, Any]:

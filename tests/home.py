@@ -67,7 +67,11 @@ class Home:
 
     def faults(self) -> list[check.CheckResult]:
         """What `fabled check --deep` finds."""
-        return [result for result in check.run(str(self.map_db), self.vault, str(self.path / "ledger.db"), deep=True) if not result.ok]
+        return [
+            result
+            for result in check.run(str(self.map_db), self.vault, str(self.path / "ledger.db"), deep=True)
+            if not result.ok
+        ]
 
     def index(self, *paths: str) -> IndexReport:
         return self.indexer.update([str(self.root / p) for p in paths] if paths else None)
@@ -78,7 +82,10 @@ def dump(path: Path | str) -> dict[str, Any]:
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         name = "(SELECT session_id FROM sessions WHERE id={0}.session)||'/'||hex({0}.uuid)"
-        record, thread = name.format("r"), "(SELECT session_id FROM sessions WHERE id=t.session)||'/'||coalesce(t.prompt,'-')"
+        record, thread = (
+            name.format("r"),
+            "(SELECT session_id FROM sessions WHERE id=t.session)||'/'||coalesce(t.prompt,'-')",
+        )
 
         def rows(sql: str) -> list[Any]:
             return sorted(db.execute(sql).fetchall(), key=repr)
@@ -89,22 +96,39 @@ def dump(path: Path | str) -> dict[str, Any]:
         for term, doc, col, offset in db.execute("SELECT term,doc,col,offset FROM temp.seen"):
             texts.setdefault(ids.get(doc, f"ghost {doc}"), []).append((col, offset, term))
         return {
-            "files": rows("SELECT path,folder,project,generation,rank,size,resume_offset,resume_line,complete,has_prompts,guessed,current FROM files"),
-            "copies": rows(f"SELECT f.path,c.offset,c.length,c.line,hex(c.digest),{record} FROM copies c JOIN files f ON f.id=c.file JOIN records r ON r.id=c.record"),
+            "files": rows(
+                "SELECT path,folder,project,generation,rank,size,resume_offset,resume_line,complete,has_prompts,"
+                "guessed,current FROM files"
+            ),
+            "copies": rows(
+                f"SELECT f.path,c.offset,c.length,c.line,hex(c.digest),{record} FROM copies c JOIN files f ON "
+                f"f.id=c.file JOIN records r ON r.id=c.record"
+            ),
             "gaps": rows("SELECT f.path,g.offset,g.length,g.line,g.kind FROM gaps g JOIN files f ON f.id=g.file"),
             "records": rows(
-                f"SELECT {record},n.text,r.kind,r.ts,hex(r.parent),p.text,a.text,o.text,r.flags,r.hidden,f.path,r.offset,r.length,r.tokens,{thread} "
-                "FROM records r JOIN names n ON n.id=r.type LEFT JOIN names p ON p.id=r.prompt LEFT JOIN names a ON a.id=r.agent "
+                f"SELECT {record},n.text,r.kind,r.ts,hex(r.parent),p.text,a.text,o.text,r.flags,r.hidden,f.path,"
+                f"r.offset,r.length,r.tokens,{thread} "
+                "FROM records r JOIN names n ON n.id=r.type LEFT JOIN names p ON p.id=r.prompt LEFT JOIN names a ON "
+                "a.id=r.agent "
                 "LEFT JOIN names o ON o.id=r.tool JOIN files f ON f.id=r.file LEFT JOIN threads t ON t.id=r.thread"
             ),
             "threads": rows(
-                f"SELECT {thread},t.first_ts,t.last_ts,t.turns,t.tokens,t.title,(SELECT {record} FROM records r WHERE r.id=t.title_record),t.title_rank,"
+                f"SELECT {thread},t.first_ts,t.last_ts,t.turns,t.tokens,t.title,(SELECT {record} FROM records r "
+                f"WHERE r.id=t.title_record),t.title_rank,"
                 f"(SELECT {thread.replace('t.', 'c.')} FROM threads c WHERE c.id=t.canonical) FROM threads t"
             ),
-            "sessions": rows("SELECT s.session_id,s.project,s.folder FROM sessions s WHERE EXISTS (SELECT 1 FROM records r WHERE r.session=s.id)"),
-            "titles": rows(f"SELECT {record},s.session_id,hex(t.leaf),t.kind,t.text FROM titles t JOIN records r ON r.id=t.record LEFT JOIN sessions s ON s.id=t.session"),
+            "sessions": rows(
+                "SELECT s.session_id,s.project,s.folder FROM sessions s WHERE EXISTS (SELECT 1 FROM records r WHERE "
+                "r.session=s.id)"
+            ),
+            "titles": rows(
+                f"SELECT {record},s.session_id,hex(t.leaf),t.kind,t.text FROM titles t JOIN records r ON "
+                f"r.id=t.record LEFT JOIN sessions s ON s.id=t.session"
+            ),
             "citations": rows(f"SELECT {record},c.ref FROM citations c JOIN records r ON r.id=c.record"),
-            "touches": rows(f"SELECT n.text,{record} FROM touches t JOIN names n ON n.id=t.path JOIN records r ON r.id=t.record"),
+            "touches": rows(
+                f"SELECT n.text,{record} FROM touches t JOIN names n ON n.id=t.path JOIN records r ON r.id=t.record"
+            ),
             "texts": {key: sorted(value) for key, value in texts.items()},
             "open": rows("SELECT * FROM dirty") + rows("SELECT * FROM doomed"),
         }
@@ -122,7 +146,9 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
             found += [f"{key}: only first {row}" for row in one[key] if row not in other[key]][:6]
             found += [f"{key}: only second {row}" for row in other[key] if row not in one[key]][:6]
         else:
-            found += [f"{key}: {k}" for k in one[key].keys() | other[key].keys() if one[key].get(k) != other[key].get(k)][:6]
+            found += [
+                f"{key}: {k}" for k in one[key].keys() | other[key].keys() if one[key].get(k) != other[key].get(k)
+            ][:6]
     return found
 
 

@@ -49,7 +49,12 @@ class Files(RuleBasedStateMachine):
     def alive(self, name: str) -> bool:
         return name in self.made and (self.home.root / name).exists()
 
-    @rule(target=names, number=st.integers(0, 3), new=st.booleans(), project=st.sampled_from(["-home-ana-app", "-home-ana-other"]))
+    @rule(
+        target=names,
+        number=st.integers(0, 3),
+        new=st.booleans(),
+        project=st.sampled_from(["-home-ana-app", "-home-ana-other"]),
+    )
     def begin_session(self, number: int, new: bool, project: str) -> str:
         session = make_uuid(f"s{number}")
         name = f"{project}/{session}.jsonl"
@@ -65,7 +70,7 @@ class Files(RuleBasedStateMachine):
         if not self.alive(name):
             return
         tail = b"".join(part + b"\n" for part in talk.lines[begin:])
-        self.home.append(name, self.partial.pop(name, b"") and b"\n" + tail or tail)
+        self.home.append(name, (self.partial.pop(name, b"") and b"\n" + tail) or tail)
 
     @rule(name=names, word=words, kind=st.integers(0, 9))
     def talk(self, name: str, word: str, kind: int) -> None:
@@ -109,7 +114,9 @@ class Files(RuleBasedStateMachine):
         missing = make_uuid(f"missing {word} {later}")
         talk.assistant(f"an answer without parent, {word}", parent=missing)
         if later:
-            talk.add("user", uuid=missing, parent=None, message={"role": "user", "content": f"the parent comes later {word}"})
+            talk.add(
+                "user", uuid=missing, parent=None, message={"role": "user", "content": f"the parent comes later {word}"}
+            )
         self.grow(name, begin)
 
     @rule(name=names, word=words)
@@ -135,7 +142,9 @@ class Files(RuleBasedStateMachine):
         talk = self.made[name]
         self.partial.pop(name, None)
         talk.lines = talk.lines[: max(1, len(talk.lines) - cut)]
-        talk.records = [r for r in talk.records if any(r.get("uuid", "?").encode() in part for part in talk.lines)] or talk.records[:1]
+        talk.records = [
+            r for r in talk.records if any(r.get("uuid", "?").encode() in part for part in talk.lines)
+        ] or talk.records[:1]
         if edit:
             talk.lines = [part.replace(b"plover", b"curlew") for part in talk.lines]
         talk.last = next((r["uuid"] for r in reversed(talk.records) if "uuid" in r), None)
@@ -210,7 +219,9 @@ class Files(RuleBasedStateMachine):
         talk.result(call, "done", **more)
         if how == 4:
             meta = path[: -len(".jsonl")] + ".meta.json"
-            self.home.write(meta, b'{"agentType":"Explore","toolUseId":"' + call["message"]["content"][0]["id"].encode() + b'"}')
+            self.home.write(
+                meta, b'{"agentType":"Explore","toolUseId":"' + call["message"]["content"][0]["id"].encode() + b'"}'
+            )
         self.home.write(path, side.data)
         self.grow(name, begin)
 
@@ -254,6 +265,10 @@ def test_any_order_of_changes_gives_the_map_of_a_rebuild() -> None:
     run_state_machine_as_test(
         Files,
         settings=settings(
-            max_examples=EXAMPLES, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+            max_examples=EXAMPLES,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            print_blob=True,
         ),
     )

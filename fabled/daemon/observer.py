@@ -342,27 +342,21 @@ class Watcher:
     def _cover(self) -> list[tuple[str, str]]:
         """What keeps folders unwatched. watchdog says nothing when the system refuses a watch on a sub-folder."""
         assert self._observer is not None
-        before: set[str] | None = None
-        for _ in range(4):
-            missing = {
-                folder: tree
-                for tree in self._watches
-                if tree.kind == "tree"
-                for folder in self._unwatched(tree)
-                # One that was only just made is watched at the second look.
-                if before is None or folder in before
-            }
+        missing = self._missing(None)
+        for look in range(6):
             if not missing:
                 return []
+            # One more watch tells a limit from folders that were only just made.
             folder = next(iter(missing))
             try:
                 one_more = self._observer.schedule(FileSystemEventHandler(), folder, event_filter=BEAT_EVENTS)
                 self._observer.unschedule(one_more)
             except FileNotFoundError:
-                continue
+                pass
             except OSError as fault:
                 return [explain(fault, folder, len(missing))]
-            if before is not None:
+            if look == 3:
+                # There for a second and still without: they were refused before, and would not be now.
                 for tree in set(missing.values()):
                     self._observer.unschedule(self._watches.pop(tree).observed)
                     try:
@@ -370,8 +364,22 @@ class Watcher:
                     except OSError as fault:
                         return [explain(fault, tree.path)]
                     self._hears.path(tree.named)
-            before = set(missing)
-        return [(f"{len(missing)} folders are not watched, {folder} among them", "")]
+            else:
+                with self._notes_changed:
+                    if self._notes_changed.wait_for(lambda: self._stopping, 0.3):
+                        return []
+            missing = self._missing(set(missing))
+        return [(f"{len(missing)} folders are not watched, {next(iter(missing))} among them", "")] if missing else []
+
+    def _missing(self, before: set[str] | None) -> dict[str, _Watch]:
+        """Folders without a watch, and their trees; those that already were without one `before`, if given."""
+        return {
+            folder: tree
+            for tree in self._watches
+            if tree.kind == "tree"
+            for folder in self._unwatched(tree)
+            if before is None or folder in before
+        }
 
     def _unwatched(self, tree: _Watch) -> list[str]:
         """Readable folders of a tree without a watch; none where the system does not watch folder by folder."""

@@ -383,7 +383,7 @@ def _results(reader: Reader, said: _Said, hits: Sequence[Hit], query: q.Query) -
                 "session_id": owner.session_id,
                 "project": owner.project,
                 "title": _title(reader, thread),
-                "score": round(-hit.score, 4) + 0.0,
+                "score": float(f"{-hit.score:.6g}") + 0.0,
                 "first_ts": iso(thread.first_ts if thread else record.ts),
                 "last_ts": iso(thread.last_ts if thread else record.ts),
                 "turns": thread.turns if thread else 1,

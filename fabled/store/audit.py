@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import apsw
 
 from ..transcript import text as t
 from .files import Stamp
-from .map import TURNS
+from .rows import TURNS
 from .schema import MAP_VERSION
 
 Found = tuple[int, list[str]]
@@ -26,7 +27,7 @@ class Audit:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+        self.db: Any = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
         self.db.set_busy_timeout(5_000)
 
     def version_differs(self) -> bool:
@@ -65,23 +66,25 @@ class Audit:
         except apsw.Error as fault:
             faults.append(f"full text index damaged: {fault}")
         rows = self._one("SELECT count(*) FROM fts_docsize")
-        ghosts = self._one("SELECT count(*) FROM fts_docsize d WHERE NOT EXISTS (SELECT 1 FROM records r WHERE r.id=d.id)")
+        ghosts = self._one(
+            "SELECT count(*) FROM fts_docsize d WHERE NOT EXISTS (SELECT 1 FROM records r WHERE r.id=d.id)"
+        )
         if ghosts:
             faults.append(f"{ghosts} rows of text without a record")
         return rows, faults
 
     def copies(self) -> Found:
         faults = []
-        for what, sql in (
-            ("copies without a file", "SELECT count(*) FROM copies c WHERE NOT EXISTS (SELECT 1 FROM files f WHERE f.id=c.file)"),
-            ("copies without a record", "SELECT count(*) FROM copies c WHERE NOT EXISTS (SELECT 1 FROM records r WHERE r.id=c.record)"),
-            ("records without a copy", "SELECT count(*) FROM records r WHERE NOT EXISTS (SELECT 1 FROM copies c WHERE c.record=r.id)"),
-            ("links without a record", "SELECT count(*) FROM links l WHERE NOT EXISTS (SELECT 1 FROM records r WHERE r.id=l.record)"),
-            ("citations without a record", "SELECT count(*) FROM citations l WHERE NOT EXISTS (SELECT 1 FROM records r WHERE r.id=l.record)"),
-            ("titles without a record", "SELECT count(*) FROM titles l WHERE NOT EXISTS (SELECT 1 FROM records r WHERE r.id=l.record)"),
-            ("spans without a file", "SELECT count(*) FROM gaps g WHERE NOT EXISTS (SELECT 1 FROM files f WHERE f.id=g.file)"),
-            ("paths twice in the Map", "SELECT count(*) FROM (SELECT path FROM files WHERE replaces IS NULL AND complete AND id NOT IN (SELECT file FROM doomed) GROUP BY path HAVING count(*)>1)"),
-        ):  # fmt: skip
+        for what, table, other in (
+            ("copies without a file", "copies x", "files y WHERE y.id=x.file"),
+            ("copies without a record", "copies x", "records y WHERE y.id=x.record"),
+            ("records without a copy", "records x", "copies y WHERE y.record=x.id"),
+            ("links without a record", "links x", "records y WHERE y.id=x.record"),
+            ("citations without a record", "citations x", "records y WHERE y.id=x.record"),
+            ("titles without a record", "titles x", "records y WHERE y.id=x.record"),
+            ("spans without a file", "gaps x", "files y WHERE y.id=x.file"),
+        ):
+            sql = f"SELECT count(*) FROM {table} WHERE NOT EXISTS (SELECT 1 FROM {other})"
             number = self._one(sql)
             if number:
                 faults.append(f"{number} {what}")
@@ -92,21 +95,28 @@ class Audit:
 
     def tiling(self) -> Found:
         rows = self.db.execute(
-            "SELECT f.path, o FROM (SELECT file, offset AS o, offset-lag(e) OVER (PARTITION BY file ORDER BY offset) AS room FROM "
-            "(SELECT file,offset,offset+length AS e FROM copies UNION ALL SELECT file,offset,offset+length FROM gaps)) JOIN files f ON f.id=file "
+            "SELECT f.path, o FROM (SELECT file, offset AS o, offset-lag(e) OVER (PARTITION BY file ORDER BY offset) "
+            "AS room FROM "
+            "(SELECT file,offset,offset+length AS e FROM copies UNION ALL SELECT file,offset,offset+length FROM "
+            "gaps)) JOIN files f ON f.id=file "
             "WHERE room<0"
         ).fetchall()
-        return self._one("SELECT count(*) FROM files"), [f"{path}: spans overlap at byte {offset}" for path, offset in rows]
+        return self._one("SELECT count(*) FROM files"), [
+            f"{path}: spans overlap at byte {offset}" for path, offset in rows
+        ]
 
     def best_pointers(self) -> Found:
         wrong = self._one(
-            "SELECT count(*) FROM records r WHERE NOT EXISTS (SELECT 1 FROM copies c WHERE c.file=r.file AND c.offset=r.offset AND c.record=r.id "
+            "SELECT count(*) FROM records r WHERE NOT EXISTS (SELECT 1 FROM copies c WHERE c.file=r.file AND "
+            "c.offset=r.offset AND c.record=r.id "
             "AND c.length=r.length)"
         )
         faults = [f"{wrong} records point at no copy of theirs"] if wrong else []
         rows = self.db.execute(
-            "SELECT r.id FROM records r JOIN (SELECT record FROM copies GROUP BY record HAVING count(*)>1) m ON m.record=r.id "
-            "WHERE (r.file,r.offset) IS NOT (SELECT c.file,c.offset FROM copies c JOIN files f ON f.id=c.file WHERE c.record=r.id "
+            "SELECT r.id FROM records r JOIN (SELECT record FROM copies GROUP BY record HAVING count(*)>1) m ON "
+            "m.record=r.id "
+            "WHERE (r.file,r.offset) IS NOT (SELECT c.file,c.offset FROM copies c JOIN files f ON f.id=c.file WHERE "
+            "c.record=r.id "
             "AND f.id NOT IN (SELECT file FROM doomed) ORDER BY c.length DESC, f.rank, f.path, c.offset LIMIT 1)"
         ).fetchall()
         if rows:
@@ -117,12 +127,16 @@ class Audit:
         side = t.SIDECHAIN
         rows = self.db.execute(
             "SELECT h.id FROM threads h LEFT JOIN (SELECT thread, count(*) AS n, min(ts) AS a, max(ts) AS z, "
-            f"sum(agent IS NULL AND flags&{side}=0 AND kind IN {TURNS}) AS turns, sum(tokens*(agent IS NULL AND flags&{side}=0)) AS tokens "
+            f"sum(agent IS NULL AND flags&{side}=0 AND kind IN {TURNS}) AS turns, sum(tokens*(agent IS NULL AND "
+            f"flags&{side}=0)) AS tokens "
             "FROM records WHERE thread IS NOT NULL GROUP BY thread) r ON r.thread=h.id "
             "WHERE n IS NULL OR h.first_ts IS NOT a OR h.last_ts IS NOT z OR h.turns<>r.turns OR h.tokens<>r.tokens"
         ).fetchall()
         faults = [f"{len(rows)} threads do not count what their records say"] if rows else []
-        lost = self._one("SELECT count(*) FROM records r WHERE thread IS NOT NULL AND NOT EXISTS (SELECT 1 FROM threads h WHERE h.id=r.thread AND h.session=r.session)")
+        lost = self._one(
+            "SELECT count(*) FROM records r WHERE thread IS NOT NULL AND NOT EXISTS (SELECT 1 FROM threads h WHERE "
+            "h.id=r.thread AND h.session=r.session)"
+        )
         if lost:
             faults.append(f"{lost} records in a thread of another session, or of none")
         return self._one("SELECT count(*) FROM threads"), faults
@@ -136,7 +150,8 @@ class Audit:
         return dirty + doomed, faults
 
     def _groups(self, sql: str, args: tuple[int, ...]) -> Iterator[tuple[str, Unchanged, Spans]]:
-        current, spans = None, []
+        current: int | None = None
+        spans: Spans = []
         for file, offset, length, check in self.db.execute(sql, args):
             if file != current:
                 if current is not None:
@@ -163,7 +178,8 @@ class Audit:
 
     def some_best(self, number: int) -> Iterator[tuple[str, Unchanged, Spans]]:
         return self._groups(
-            "SELECT c.file,c.offset,c.length,c.digest FROM records r JOIN copies c ON c.file=r.file AND c.offset=r.offset WHERE r.id IN "
+            "SELECT c.file,c.offset,c.length,c.digest FROM records r JOIN copies c ON c.file=r.file AND "
+            "c.offset=r.offset WHERE r.id IN "
             "(SELECT id FROM records ORDER BY random() LIMIT ?) ORDER BY c.file,c.offset",
             (number,),
         )

@@ -52,18 +52,27 @@ class Ledger:
                     self._db.execute(LEDGER)
                     self._db.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={LEDGER_VERSION}")
         except apsw.Error as fault:
-            raise StorageFault(f"{path} cannot be opened: {fault}", "move it aside; transcripts and Vault are not touched") from None
+            raise StorageFault(
+                f"{path} cannot be opened: {fault}", "move it aside; transcripts and Vault are not touched"
+            ) from None
         self._paths: set[str] = {p for (p,) in self._db.execute("SELECT path FROM losses")}
         for name in (path, path + "-wal", path + "-shm"):
             if os.path.exists(name):
                 os.chmod(name, 0o600)
 
     def note(
-        self, kind: Literal["vanished", "shrunk"], session_id: str, path: str, in_vault: int, nowhere: int, size: int = 0
+        self,
+        kind: Literal["vanished", "shrunk"],
+        session_id: str,
+        path: str,
+        in_vault: int,
+        nowhere: int,
+        size: int = 0,
     ) -> None:
         """Records a loss; `size`: what the file held before, in bytes. A later loss of the same file is added to it."""
         self._db.execute(
-            "INSERT INTO losses VALUES(?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET at=excluded.at, in_vault=excluded.in_vault, "
+            "INSERT INTO losses VALUES(?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET at=excluded.at, "
+            "in_vault=excluded.in_vault, "
             "nowhere=max(nowhere, excluded.nowhere), size=max(size, excluded.size)",
             (kind, session_id, path, int(time.time()), in_vault, nowhere, size),
         )
@@ -72,11 +81,17 @@ class Ledger:
     def made_good(self, path: str, size: int) -> None:
         """Forgets the losses of a file that is there again, at its old size or nearly."""
         if path in self._paths:
-            self._db.execute("DELETE FROM losses WHERE path=? AND size<=?*2 AND (nowhere=0 OR kind='vanished' OR size<=?)", (path, size, size))
+            self._db.execute(
+                "DELETE FROM losses WHERE path=? AND size<=?*2 AND (nowhere=0 OR kind='vanished' OR size<=?)",
+                (path, size, size),
+            )
             self._paths = {p for (p,) in self._db.execute("SELECT path FROM losses")}
 
     def losses(self) -> list[Loss]:
-        return [Loss(*row) for row in self._db.execute("SELECT kind,session_id,path,at,in_vault,nowhere FROM losses ORDER BY at")]
+        return [
+            Loss(*row)
+            for row in self._db.execute("SELECT kind,session_id,path,at,in_vault,nowhere FROM losses ORDER BY at")
+        ]
 
     def close(self) -> None:
         self._db.close()

@@ -69,7 +69,8 @@ made it necessary, so that a kill between two commits loses none of it.
 CALL, ANSWER, SPAWN, TASK, SAID_PROMPT, SAID_COMMAND, SAID_QUEUE, ORPHAN, SIDE, NOTIFIED, ALIAS = range(1, 12)
 """Kinds of `links`: tool_use id of a call; tool_use id a result answers; agent id a record names; text of a Task's
 prompt; typed text of a prompt, of a queued command, of a queue operation; parent uuid that is not in the Map; text of
-an inline sidechain's root; ids a task notification names; odd uuid of a record. `key` is a 64-bit hash (`transcript.text.key64`)."""
+an inline sidechain's root; ids a task notification names; odd uuid of a record. `key` is a 64-bit hash
+(`transcript.text.key64`)."""
 
 OWN_THREAD = "(t.canonical IS NULL OR EXISTS (SELECT 1 FROM records o WHERE o.thread=t.id AND o.hidden&1=0))"
 """SQL, for threads t: not merely a fork's copy of a thread that another session began."""
@@ -77,5 +78,6 @@ OWN_THREAD = "(t.canonical IS NULL OR EXISTS (SELECT 1 FROM records o WHERE o.th
 LEDGER = """
 CREATE TABLE losses(
     kind TEXT NOT NULL, session_id TEXT NOT NULL, path TEXT NOT NULL, at INTEGER NOT NULL,
-    in_vault INTEGER NOT NULL, nowhere INTEGER NOT NULL, size INTEGER NOT NULL, PRIMARY KEY(kind, session_id, path)) WITHOUT ROWID;
+    in_vault INTEGER NOT NULL, nowhere INTEGER NOT NULL, size INTEGER NOT NULL,
+    PRIMARY KEY(kind, session_id, path)) WITHOUT ROWID;
 """

@@ -70,7 +70,9 @@ class Vault:
     """The roots of live transcripts and the folders of generations, for reading."""
 
     def __init__(self, vaults: str | Sequence[str], roots: Sequence[str]) -> None:
-        self.vaults = tuple(dict.fromkeys(os.path.realpath(v) for v in ([vaults] if isinstance(vaults, str) else vaults)))
+        self.vaults = tuple(
+            dict.fromkeys(os.path.realpath(v) for v in ([vaults] if isinstance(vaults, str) else vaults))
+        )
         self.roots = tuple(dict.fromkeys(os.path.realpath(r) for r in roots))
         self._frames: OrderedDict[tuple[str, int, int], _Frames] = OrderedDict()
 

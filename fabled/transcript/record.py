@@ -39,12 +39,13 @@ _BLANK = b" \t\r"
 _BOM = b"\xef\xbb\xbf"
 _RUN = re.compile(rb"(?P<blank>[ \t\r]+|\xef\xbb\xbf)|(?P<nul>\x00+)")
 _NULS = re.compile(rb"\x00{65536,}")
+_OPEN_ESCAPE = re.compile(rb"\\(?:u[0-9A-Fa-f]{0,3})?\Z")
 _CANDIDATE = re.compile(
     rb'\{[ \t]*"(?:parentUuid|logicalParentUuid|type|uuid|sessionId|isSidechain|timestamp|message|cwd|version|userType|'
     rb'operation|summary|messageId|leafUuid|agentId|promptId|gitBranch|requestId|isMeta)"[ \t]*:'
 )
-_CANDIDATE_LIMIT = 400
-"""Starting points tried behind one tear: keeps a hostile line from costing its length squared."""
+_WORK = 32
+"""How many times its length a line may cost in vain attempts, so that no line costs its length squared."""
 
 
 def _long_int(digits: str) -> int | float:
@@ -126,6 +127,7 @@ def _has_uuid(obj: Any) -> bool:
 def _walk(line: bytes, complete: bool) -> Iterator[Segment]:
     text = line.decode("latin-1")  # one character per byte, so that decoder positions are byte offsets
     pos, size = 0, len(line)
+    work = _WORK * size
     while pos < size:
         run = _RUN.match(line, pos)
         if run:
@@ -134,7 +136,7 @@ def _walk(line: bytes, complete: bool) -> Iterator[Segment]:
             continue
         whole, broke_at = _object_at(line, text, pos)
         if whole is None:
-            found = _next_record(line, text, pos + 1, broke_at)
+            found, work = _next_record(line, text, pos + 1, broke_at, work - (broke_at - pos))
             if found is None:
                 yield from _rest(line, pos, complete)
                 return
@@ -167,24 +169,25 @@ def _object_at(line: bytes, text: str, pos: int) -> tuple[tuple[int, Any] | None
     except json.JSONDecodeError as fault:
         return None, fault.pos
     except (RecursionError, ValueError):
-        return None, pos
+        return None, len(line)
     try:
         return (end, loads(line[pos:end])), 0
     except ValueError:
         return None, end
 
 
-def _next_record(line: bytes, text: str, pos: int, broke_at: int) -> tuple[int, tuple[int, Any]] | None:
-    """The next whole record behind a tear, as (start, (end, object))."""
-    tried = 0
-    while tried < _CANDIDATE_LIMIT:
+def _next_record(
+    line: bytes, text: str, pos: int, broke_at: int, work: int
+) -> tuple[tuple[int, tuple[int, Any]] | None, int]:
+    """The next whole record behind a tear, as (start, (end, object)), and how much work is left for the line."""
+    while work >= 0:
         match = _CANDIDATE.search(line, pos)
         if match is None:
-            return None
-        tried += 1
+            break
         start = match.start()
-        whole, _ = _object_at(line, text, start)
+        whole, gave_up_at = _object_at(line, text, start)
         if whole is None:
+            work -= gave_up_at - start
             pos = start + 1
             continue
         end, obj = whole
@@ -192,9 +195,9 @@ def _next_record(line: bytes, text: str, pos: int, broke_at: int) -> tuple[int, 
         # The decoder gave up right behind `{"`: it took the new record's first quote for the end of the cut string.
         splice = line.find(b'"', start) + 1 == broke_at
         if (not follows or follows in b" \t\r\x00{") and (splice or _stands_alone(obj)):
-            return start, whole
+            return (start, whole), work
         pos = end
-    return None
+    return None, work
 
 
 def _stands_alone(obj: dict[str, Any]) -> bool:
@@ -240,7 +243,12 @@ def lines(read: Read, start: int, number: int, end: int) -> Iterator[Line]:
         parts = chunk.split(b"\n")
         carry = parts.pop()
         for part in parts:
-            yield Line(offset, number, part, True, len(part))
+            # The length alone decides, never where the chunks fell: the text of a line must not depend on that.
+            yield (
+                Line(offset, number, part, True, len(part))
+                if len(part) <= HUGE_LINE
+                else _shorten(read, offset, number, end)
+            )
             offset += len(part) + 1
             number += 1
         if len(carry) > HUGE_LINE:
@@ -262,7 +270,7 @@ def _shorten(read: Read, offset: int, number: int, end: int) -> Line:
     cuts: list[tuple[int, int]] = []
     at, complete = offset, False
     in_string, escaped = False, False
-    head_end = 0  # where in `out` the kept head of the open string must stop
+    head_start = head_end = 0  # where in `out` the open string begins, and where its kept head must stop
     tail = bytearray()
     gone = 0
 
@@ -274,7 +282,10 @@ def _shorten(read: Read, offset: int, number: int, end: int) -> Line:
                 spare += 1
             gone += spare
             if gone:
-                cuts.append((len(out), gone))
+                whole = _whole_characters(out, head_start)
+                gone += len(out) - whole
+                del out[whole:]
+                cuts.append((whole, gone))
             out.extend(tail[spare:])
             tail.clear()
         gone = 0
@@ -284,11 +295,8 @@ def _shorten(read: Read, offset: int, number: int, end: int) -> Line:
         nonlocal gone
         room = head_end - len(out)
         if room > 0 and not tail and not gone:
-            cut = min(room, len(piece))
-            while cut < len(piece) and (piece[cut] & 0xC0 == 0x80 or piece[cut - 1] == 0x5C):
-                cut += 1
-            out.extend(piece[:cut])
-            piece = piece[cut:]
+            out.extend(piece[:room])
+            piece = piece[room:]
         if piece:
             tail.extend(piece)
             if len(tail) > CHUNK:
@@ -332,7 +340,7 @@ def _shorten(read: Read, offset: int, number: int, end: int) -> Line:
                     break
                 out.append(0x22)
                 in_string, escaped = True, False
-                head_end = len(out) + KEEP_HEAD
+                head_start, head_end = len(out), len(out) + KEEP_HEAD
             pos = quote + 1
         at += len(chunk)
     if len(out) > STRUCTURE_LIMIT:
@@ -346,6 +354,22 @@ def _shorten(read: Read, offset: int, number: int, end: int) -> Line:
         return Line(offset, number, b"!", complete, at - offset, ((1, at - offset - 1),))
     close()
     return Line(offset, number, bytes(out), complete, at - offset, tuple(cuts))
+
+
+def _whole_characters(out: bytearray, start: int) -> int:
+    """The length of `out` without a letter or an escape left unfinished at its end, in the string begun at `start`."""
+    end = len(out)
+    lead = end - 1
+    while lead > max(start, end - 4) and out[lead] & 0xC0 == 0x80:
+        lead -= 1
+    if lead >= start and out[lead] >= 0xC0 and end - lead < (2 if out[lead] < 0xE0 else 3 if out[lead] < 0xF0 else 4):
+        return lead
+    escape = _OPEN_ESCAPE.search(out, max(start, end - 6), end)
+    if escape is not None:
+        run = escape.start() + 1 - len(out[start : escape.start() + 1].rstrip(b"\\")) - start
+        if run % 2:
+            return escape.start()
+    return end
 
 
 @dataclass(frozen=True, slots=True)

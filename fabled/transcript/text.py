@@ -28,11 +28,21 @@ INPUT_HEAD = 2_000
 TITLE_LIMIT = 400
 
 TITLE_KINDS = {"custom-title": (1, "customTitle"), "ai-title": (2, "aiTitle"), "summary": (3, "summary")}
-_COMMAND = ("<command-name>", "<command-message>", "<local-command-", "<bash-input>", "<bash-stdout>", "<bash-stderr>", "Caveat:")
+_COMMAND = (
+    "<command-name>",
+    "<command-message>",
+    "<local-command-",
+    "<bash-input>",
+    "<bash-stdout>",
+    "<bash-stderr>",
+    "Caveat:",
+)
 _NOTICE = ("[Request interrupted", "<ide_opened_file>", "<ide_selection>")
 _NOTIFICATION = "<task-notification>"
 _FILE_KEYS = ("file_path", "notebook_path", "path")
-_HUMP_AT = re.compile("[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z][A-Z])(?=[a-z]))[A-Za-z0-9]*")  # starts with a set: found at scanning speed
+_HUMP_AT = re.compile(
+    "[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z][A-Z])(?=[a-z]))[A-Za-z0-9]*"
+)  # starts with a set: found at scanning speed
 _ALNUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _HUMP = re.compile("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -277,10 +287,10 @@ def _blocks(f: Facts, content: Any, texts: list[str], thoughts: list[str]) -> tu
                 thoughts.append(thought)
                 f.tokens += estimate(thought)
         else:
-            body = block.get("text")
-            if type(body) is str:
-                texts.append(body)
-                f.tokens += estimate(body)
+            said = block.get("text")
+            if type(said) is str:
+                texts.append(said)
+                f.tokens += estimate(said)
                 has_text = True
     return has_result, has_call, has_text
 
@@ -289,8 +299,9 @@ def facts(obj: dict[str, Any], recalled: bool) -> Facts:
     """What one parsed record says. `recalled`: its bytes hold the name of the sentinel tag."""
     f = Facts()
     get = obj.get
-    kind = get("type")
-    f.type = kind = kind if type(kind) is str else ""
+    named = get("type")
+    kind: str = named if type(named) is str else ""
+    f.type = kind
     uuid = get("uuid")
     f.uuid = uuid_bytes(uuid)
     if f.uuid is None and type(uuid) is str and uuid:
@@ -341,7 +352,7 @@ def facts(obj: dict[str, Any], recalled: bool) -> Facts:
             f.kind = SUMMARY if get("subtype") == "away_summary" else COMMAND
     elif kind in TITLE_KINDS:
         number, name = TITLE_KINDS[kind]
-        title = get(name)
+        title: Any = get(name)
         if type(title) is str and title.strip():
             f.title = (number, clean(title.strip()[:TITLE_LIMIT]), uuid_bytes(get("leafUuid")))
     elif type(get("message")) is dict:

@@ -218,7 +218,9 @@ def _top_key(
         key = key_of.get(top[call])
         if key is not None:
             return key
-    alone = uuid_text(node.uuid) if node.flags & SIDECHAIN and node.parent is None else None  # a subagent nobody launched
+    alone = (
+        uuid_text(node.uuid) if node.flags & SIDECHAIN and node.parent is None else None
+    )  # a subagent nobody launched
     if state.has_prompts:
         return alone
     state.guessed = True
@@ -236,7 +238,9 @@ class Agent:
     launchers: tuple[int, ...]
 
 
-def attach(agents: Iterable[Agent], agent_of: Mapping[int, int | None], thread_of: Mapping[int, str | None]) -> dict[int, str]:
+def attach(
+    agents: Iterable[Agent], agent_of: Mapping[int, int | None], thread_of: Mapping[int, str | None]
+) -> dict[int, str]:
     """Thread key of each subagent: that of the record that launched it, through other subagents where nested.
 
     `agent_of` and `thread_of` tell of each launcher which subagent's file it lies in and its thread.

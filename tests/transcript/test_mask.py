@@ -150,8 +150,10 @@ def test_masking_twice_is_masking_once(text: str) -> None:
     "piece",
     [
         "a", "sk-", "sk-a", "-----BEGIN", "-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\n", "eyJ",
-        "eyJa.", "eyJaaaaaa.", "://", "://a:", "://a:b", "token", "token=", "token = ", 'token="', 'token\\"', "\\", '"',
-        "password: ", "authorization: ", "bearer ", "AKIA", "SG.a", "--token ", "--a-", "secret_", "ghp_a", "İ", "1:AA",
+        "eyJa.", "eyJaaaaaa.", "://", "://a:", "://a:b", "token", "token=", "token = ", 'token="', 'token\\"', "\\",
+        '"',
+        "password: ", "authorization: ", "bearer ", "AKIA", "SG.a", "--token ", "--a-", "secret_", "ghp_a", "İ",
+        "1:AA",
     ],
 )  # fmt: skip
 def test_a_hostile_megabyte_ends(piece: str) -> None:

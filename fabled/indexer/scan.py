@@ -1,0 +1,165 @@
+"""Reads files in slices: decides whether a file only grew, and commits what is gathered.
+
+What the lines become is left to `file`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..store.rows import Batch, FileRow
+from ..store.vault import Place, Source
+from ..transcript.record import DIGEST_BYTES, digest, lines
+from .file import TAIL_CHECK, FileScan
+from .report import Totals
+
+if TYPE_CHECKING:
+    from .update import Indexer
+
+SLICE_WEIGHT = 6_000_000
+"""Characters of text and rows of overhead gathered before a commit: bounds memory, and a transaction to under 2 s."""
+SLICE_SECONDS = 0.8
+SMALL_PREFIX = 48 << 10
+"""A prefix up to this size is compared as a whole."""
+SAMPLES = 6
+YOUNG_NS = 20_000_000
+"""A file changed so shortly before being read may change again under the same mtime (kernel ticks: up to 10 ms)."""
+
+
+class Scan:
+    """Reads files into batches. One per update."""
+
+    def __init__(self, indexer: Indexer, totals: Totals) -> None:
+        self.ix = indexer
+        self.map = indexer.map
+        self.totals = totals
+        self.fresh: dict[int, dict[bytes, tuple[int, int]]] = {}
+        """sessions begun in this update, all of whose records came from the file being read and its subagents:
+        uuid → (record, file). Nothing need be looked up in the Map for them, which is what makes a first index fast."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self.batch = Batch(first_id=self.map.next_record)
+        self.pending: dict[tuple[int, bytes], tuple[int, int]] = {}
+        """records of the batch that `fresh` does not know: (session, uuid) → (record, file)"""
+        self.updates: list[Callable[[], None]] = []
+        self.started = time.monotonic()
+
+    def flush(self) -> None:
+        """Commits what is gathered."""
+        batch, updates = self.batch, self.updates
+        if updates or batch.files:
+
+            def finish() -> None:
+                for update in updates:
+                    update()
+
+            self.map.store(batch, finish)
+        self._begin()
+
+    def narrow(self, keep: int | None) -> None:
+        """Keeps only the fresh records of the session whose subagents come next."""
+        for number in [n for n in self.fresh if n != keep]:
+            for uuid, place in self.fresh.pop(number).items():
+                if place[0] >= self.batch.first_id:
+                    self.pending[(number, uuid)] = place
+
+    # One file
+
+    def file(self, place: Place, stop: Callable[[], bool] | None, tell: Callable[[int], None] | None) -> bool:
+        """Indexes one file; False if `stop` asked for an end at a slice boundary. Raises OSError."""
+        began_ns = time.time_ns()
+        self.narrow(
+            self.map.known_session(place.session) if place.agent is not None and place.session is not None else None
+        )
+        source = self.ix.vault.open(place.path)
+        try:
+            known = self.ix._files.get(place.path)
+            unfinished = self.ix._unfinished.pop(place.path, None)
+            row = self._grown(known, source, place) if known is not None else None
+            whole = row is None
+            old: dict[bytes, int] = {}
+            if row is None:
+                if known is not None or unfinished is not None:
+                    self.flush()
+                if unfinished is not None:
+                    self.map.doom([unfinished.id])
+                row = self.map.new_file(self.batch, place, known)
+                if known is not None and row.agent is None:
+                    old = self.map.digests(known.id)
+            self.totals.scans += 1
+            self.totals.changed += 1
+            self.totals.whole += whole and known is not None
+            finished = self._read(FileScan(self, place, row, source, old, known, whole), stop, tell, began_ns)
+            self.ix._files[place.path] = row
+            if whole and known is not None:
+                self.flush()
+            if row.agent is not None and place.meta is not None and finished and os.path.exists(place.meta):
+                self.flush()
+                self.ix._meta(row, place)
+            return finished
+        finally:
+            source.close()
+
+    def _grown(self, row: FileRow, source: Source, place: Place) -> FileRow | None:
+        """The row to go on with if the file only grew, None if it must be read whole."""
+        now = source.stamp
+        if (
+            (row.stamp[0], row.stamp[1]) != (now.dev, now.ino)
+            or source.size < row.resume_offset
+            or row.rank != place.rank
+        ):
+            return None
+        if row.complete and now.size < row.stamp[2]:
+            return None
+        if row.complete and now.size == row.stamp[2] and row.stamp[3] != -1:
+            return None  # same size, another time: rewritten in place
+        # The last line without its newline is read again, but what was found there must still be there.
+        for offset, (check, _, length) in self.map.from_offset(row.id, row.resume_offset).items():
+            if source.sha256(offset, length)[:DIGEST_BYTES] != check:
+                return None
+        start = max(0, row.resume_offset - TAIL_CHECK)
+        window = source.read(start, row.resume_offset - start)
+        self.totals.bytes += len(window)
+        if digest(window) != row.tail:
+            return None
+        if row.resume_offset <= SMALL_PREFIX:
+            copies, other = self.map.prefix(row.id, row.resume_offset)
+            if other:
+                return None
+            data = source.read(0, row.resume_offset)
+            self.totals.bytes += len(data)
+            return row if all(digest(data[o : o + n]) == d for o, n, d in copies) else None
+        spots = [self.ix._random.randrange(row.resume_offset) for _ in range(SAMPLES)]
+        for offset, length, check in self.map.samples(row.id, spots, row.resume_offset):
+            data = source.read(offset, length)
+            self.totals.bytes += len(data)
+            if digest(data) != check:
+                return None
+        return row
+
+    def _read(
+        self, state: FileScan, stop: Callable[[], bool] | None, tell: Callable[[int], None] | None, began_ns: int
+    ) -> bool:  # fmt: skip
+        row, source = state.row, state.source
+        try:
+            for line in lines(source.read, row.resume_offset, row.resume_line, source.size):
+                state.line(line)
+                weight = self.batch.weight
+                if weight > SLICE_WEIGHT or (weight > 400_000 and time.monotonic() - self.started > SLICE_SECONDS):
+                    state.commit()
+                    if tell is not None:
+                        tell(row.resume_offset)
+                    if stop is not None and stop():
+                        return False
+        except (OSError, ValueError, RecursionError):
+            state.checkpoint(complete=False, stamp=None)  # what was read stands; the next update goes on from there
+            raise
+        self.totals.bytes += state.bytes
+        stamp = source.stamp
+        young = stamp.mtime_ns > began_ns - YOUNG_NS
+        state.checkpoint(complete=True, stamp=(stamp.dev, stamp.ino, stamp.size, -1 if young else stamp.mtime_ns))
+        return True

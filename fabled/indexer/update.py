@@ -1,0 +1,400 @@
+"""Decides what is to be read or forgotten, and has it done: the one way in for start-up, events and the sweep.
+
+When it is called is left to the daemon.
+
+What happens to one file. Its stamp is compared with the stored one (equal: nothing to do). If it grew and its prefix
+proves unchanged, only the tail is read. Otherwise it is read whole into a new row beside the old one: known bytes are
+recognised by their checksum and not parsed again, and only when all of it is stored does the old row go. Additions
+therefore come before removals, and a kill between two commits leaves nothing half forgotten.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterable
+
+from ..store.care import Care
+from ..store.files import Stamp
+from ..store.ledger import Ledger
+from ..store.map import Map
+from ..store.memberships import Memberships
+from ..store.rows import FileRow
+from ..store.vault import LIVE_RANK, Listing, Place, Source, Vault
+from ..transcript import text as t
+from ..transcript.record import lines, loads, segments
+from .file import recalled
+from .report import IndexReport, Progress, Totals
+from .scan import Scan
+
+BULK_BYTES = 24 << 20
+"""From this much to read on, the full text is loaded in bulk and merged at the end."""
+
+
+class Indexer:
+    """Owned by the writer; holds what it knows of files between updates."""
+
+    def __init__(self, map_: Map, vault: Vault, ledger: Ledger) -> None:
+        self.map = map_
+        self.vault = vault
+        self.ledger = ledger
+        self._files: dict[str, FileRow] = {}
+        self._failed: dict[str, tuple[Stamp, str]] = {}
+        self._random = random.Random()
+        self._care = Care(map_)
+        self._memberships = Memberships(map_, self.reread)
+        self._care.finish_bulk()
+        self._load_files()
+
+    def _load_files(self) -> None:
+        self._files = {}
+        self._unfinished: dict[str, FileRow] = {}
+        for row in self.map.files():
+            if row.replaces is not None or (row.path in self._files and not row.complete):
+                self._unfinished[row.path] = row
+            else:
+                self._files[row.path] = row
+
+    # The one way in
+
+    def update(
+        self,
+        paths: Iterable[str] | None,
+        *,
+        progress: Callable[[Progress], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+        count: bool = True,
+    ) -> IndexReport:
+        """Brings the Map up to date with `paths` (files, folders, or paths that vanished), or with everything (None).
+
+        `stop` is asked between slices. `count=False` leaves the Map's totals in the report at 0: they cost time that
+        grows with history. Raises StorageFault where the Map cannot be written; what was committed before stays, and
+        the next update goes on from there.
+        """
+        began, cpu = time.monotonic(), time.process_time()
+        totals = Totals()
+        try:
+            listing, gone = self._changes(paths)
+            totals.failed += listing.failed
+            todo = self._todo(listing, totals)
+            bulk = sum(stamp.size for _, stamp in todo) > BULK_BYTES
+            if bulk:
+                self._care.bulk(True)
+            self._read(todo, totals, progress, stop)
+            if gone and not totals.stopped:
+                self.map.doom(gone)
+            self._settle(totals)
+            for place, _ in todo:
+                self._shrinkage(place.path)
+            if bulk:
+                self._care.bulk(False)
+            counts = self._care.counts() if count else {}
+        except BaseException:
+            self._load_files()
+            raise
+        return IndexReport(
+            **counts,
+            files_changed=totals.changed,
+            bytes_read=totals.bytes,
+            seconds=time.monotonic() - began,
+            cpu_seconds=time.process_time() - cpu,
+            scans=totals.scans,
+            whole_scans=totals.whole,
+            vanished=totals.vanished,
+            failed=tuple(totals.failed),
+            waiting=tuple(listing.missing),
+            notes=self._notes(listing),
+            stopped=totals.stopped,
+            folders=listing.folders,
+        )
+
+    def _todo(self, listing: Listing, totals: Totals) -> list[tuple[Place, Stamp]]:
+        """The files whose stamp is not the stored one; generations first, subagents behind their session."""
+        todo = []
+        for path, (place, stamp) in listing.found.items():
+            known = self._files.get(path)
+            if (
+                known is not None
+                and known.complete
+                and known.stamp == (stamp.dev, stamp.ino, stamp.size, stamp.mtime_ns)
+            ):
+                if known.agent is not None and place.meta is not None:
+                    self._meta(known, place)
+                continue
+            before = self._failed.get(path)
+            if before is not None and before[0] == stamp:
+                totals.failed.append((path, before[1]))  # tried again when the file changes
+                continue
+            todo.append((place, stamp))
+        todo.sort(key=lambda item: (item[0].rank, item[0].path))
+        return todo
+
+    def _read(
+        self,
+        todo: list[tuple[Place, Stamp]],
+        totals: Totals,
+        progress: Callable[[Progress], None] | None,
+        stop: Callable[[], bool] | None,
+    ) -> None:
+        total = sum(stamp.size for _, stamp in todo)
+        done = 0
+        scan = Scan(self, totals)
+        for number, (place, stamp) in enumerate(todo):
+            if stop is not None and stop():
+                totals.stopped = True
+                break
+
+            def tell(within: int, number: int = number, done: int = done) -> None:
+                if progress is not None:
+                    progress(Progress(number, len(todo), done + within, total))
+
+            tell(0)
+            try:
+                totals.stopped = not scan.file(place, stop, tell)
+                self._failed.pop(place.path, None)
+            except (OSError, ValueError, RecursionError) as fault:  # an odd file must not stop the others (RULES 4)
+                reason = (fault.strerror if isinstance(fault, OSError) else None) or f"{type(fault).__name__}: {fault}"
+                self._failed[place.path] = (stamp, reason)
+                totals.failed.append((place.path, reason))
+            done += stamp.size
+            if totals.stopped:
+                break
+        scan.flush()
+        if progress is not None and not totals.stopped:
+            progress(Progress(len(todo), len(todo), total, total))
+
+    def _notes(self, listing: Listing) -> tuple[str, ...]:
+        return tuple(
+            f"{root} is suddenly empty; nothing was forgotten on that word"
+            for root in listing.empty
+            if any(path.startswith(root + "/") for path in self._files)
+        )
+
+    # What changed
+
+    def _changes(self, paths: Iterable[str] | None) -> tuple[Listing, list[int]]:
+        """What there is at the paths, and the rows of files that are proven to be gone."""
+        if paths is None:
+            listing = self.vault.listing()
+            return listing, self._gone(listing, self._files.values())
+        listing = Listing()
+        missing: list[FileRow] = []
+        for path in paths:
+            path = os.path.normpath(path)
+            if path.endswith(".meta.json"):
+                path = path[: -len(".meta.json")] + ".jsonl"
+            if os.path.isdir(path):
+                below = self.vault.below(os.path.realpath(path))
+                listing.found.update(below.found)
+                listing.failed += below.failed
+                listing.folders += below.folders
+                prefix = os.path.realpath(path) + "/"
+                missing += [
+                    row for row in self._files.values() if row.path.startswith(prefix) and row.path not in below.found
+                ]
+                continue
+            place = self.vault.place(path)
+            try:
+                status = os.stat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                real = place.path if place is not None else os.path.realpath(path)
+                prefix = real + "/"
+                missing += [row for row in self._files.values() if row.path == real or row.path.startswith(prefix)]
+                continue
+            except OSError as fault:
+                listing.failed.append((path, fault.strerror or str(fault)))
+                continue
+            if place is not None:
+                listing.found[place.path] = (
+                    place,
+                    Stamp(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns),
+                )
+        if missing:
+            bases: dict[str, str] = {}
+            for row in missing:
+                base = self.vault.base_of(row.path)
+                if base is not None and base not in bases:
+                    try:
+                        with os.scandir(base) as entries:
+                            bases[base] = "some" if next(entries, None) is not None else "empty"
+                    except OSError:
+                        bases[base] = "missing"
+            listing.missing += [base for base, state in bases.items() if state == "missing"]
+            listing.empty += [base for base, state in bases.items() if state == "empty"]
+        return listing, self._gone(listing, missing)
+
+    def _gone(self, listing: Listing, rows: Iterable[FileRow]) -> list[int]:
+        """The files that are proven to be gone.
+
+        Never on the word of a listing alone (DESIGN, invariant 4): the root must be there and hold something, no
+        folder on the way may have failed, and the path itself must be known not to exist.
+        """
+        silent = (*listing.missing, *listing.empty, *(path for path, _ in listing.failed))
+        gone = []
+        for row in list(rows):
+            if row.path in listing.found:
+                continue
+            base = self.vault.base_of(row.path)
+            if base is None:
+                gone.append(row)  # its root left the configuration: a rebuild would not know it
+                continue
+            if any(row.path == at or row.path.startswith(at.rstrip("/") + "/") for at in silent) or not os.path.isdir(
+                base
+            ):
+                continue
+            try:
+                os.lstat(row.path)
+            except (FileNotFoundError, NotADirectoryError):
+                gone.append(row)
+            except OSError:
+                continue
+        for row in gone:
+            self._files.pop(row.path, None)
+            self._failed.pop(row.path, None)
+        return [row.id for row in gone]
+
+    def _meta(self, row: FileRow, place: Place) -> None:
+        """Reads a subagent's description again where it changed."""
+        assert place.meta is not None
+        try:
+            status = os.stat(place.meta)
+            stamp: int | None = status.st_mtime_ns ^ status.st_size
+        except OSError:
+            stamp = None
+        if stamp == row.meta_stamp:
+            return
+        call = None
+        if stamp is not None:
+            try:
+                with open(place.meta, "rb") as file:
+                    value = loads(file.read(1 << 20))
+                call = value.get("toolUseId") if isinstance(value, dict) else None
+            except (OSError, ValueError):
+                call = None
+        self.map.save_meta(row.id, stamp, t.key64(call) if isinstance(call, str) else None)
+        row.meta_stamp = stamp
+
+    # After the scans
+
+    def reread(self, path: str, offset: int, length: int) -> t.Facts | None:
+        """What a span says, None where it cannot be read now."""
+        try:
+            source = self.vault.open(path)
+        except OSError:
+            return None
+        try:
+            for line in lines(source.read, offset, 1, offset + length):
+                for _, _, _, obj in segments(line.data, False):
+                    if obj is not None:
+                        return t.facts(obj, recalled(line.data))
+                return None
+        except (OSError, ValueError):
+            return None
+        finally:
+            source.close()
+        return None
+
+    def _settle(self, totals: Totals) -> None:
+        for file in self.map.doomed():
+            row = self.map.file(file)
+            sessions = self._losing(row) if row is not None else []
+            _, gone = self.map.forget(file, self.reread)
+            totals.vanished += gone
+            if row is not None:
+                self._note_loss(row, sessions, gone)
+        while waiting := self.map.dirty():
+            session, what = waiting[0]
+            for number in self._memberships.settle(session, what):
+                changed = self.map.file(number)
+                if changed is not None and changed.path in self._files and self._files[changed.path].id == number:
+                    self._files[changed.path] = changed
+
+    def _losing(self, row: FileRow) -> list[tuple[int, str]]:
+        return [
+            (number, name)
+            for number, name in self.map.db.execute(
+                "SELECT s.id,s.session_id FROM file_sessions a JOIN sessions s ON s.id=a.session WHERE a.file=?",
+                (row.id,),
+            )
+        ]
+
+    def _note_loss(self, row: FileRow, sessions: list[tuple[int, str]], gone: int) -> None:
+        """Shows in `status` what left the live transcripts (RULES 12)."""
+        if row.rank != LIVE_RANK:
+            return
+        now = self._files.get(row.path)
+        if now is not None:
+            if gone and now.stamp[2] * 2 < row.stamp[2] and sessions:
+                self.ledger.note("shrunk", sessions[0][1], row.path, 0, gone, row.stamp[2])
+            return
+        if not gone:
+            return
+        for number, name in sessions:
+            if self.map.db.execute("SELECT 1 FROM file_sessions WHERE session=? LIMIT 1", (number,)).fetchone() is None:
+                self.ledger.note("vanished", name, row.path, 0, gone)
+
+    def _shrinkage(self, path: str) -> None:
+        """Compares a live transcript with its session's generations: records only they still hold were lost from it."""
+        row = self._files.get(path)
+        if row is None or not row.complete or row.agent is not None or row.session is None:
+            return
+        if row.rank == LIVE_RANK:
+            lives = [row]
+        else:
+            lives = [
+                live
+                for number in self.map.files_of(row.session, live=True)
+                if (live := self._by_id(number)) is not None
+            ]
+        for live in lives:
+            largest = self.map.largest_generation(row.session)
+            if largest is not None and live.resume_offset * 2 < largest:
+                only = self.map.only_in_generations(row.session, live.id)
+                if only:
+                    self.ledger.note("shrunk", self.map.session_name(row.session), live.path, only, 0)
+            elif live.resume_offset * 2 >= (largest or 0):
+                self.ledger.made_good(live.path, live.stamp[2])
+
+    def _by_id(self, number: int) -> FileRow | None:
+        row = self.map.file(number)
+        return self._files.get(row.path) if row is not None else None
+
+    # Care
+
+    def repair(self) -> bool:
+        """Checks the full text and builds it anew from the Vault where it is damaged; True if it was (case C03)."""
+        if self._care.fts_damaged() is None:
+            return False
+        self._care.start_fts()
+        for row in sorted(self._files.values(), key=lambda r: r.id):
+            try:
+                source = self.vault.open(row.path)
+            except OSError:
+                continue
+            try:
+                rows: list[tuple[int, str, str, str]] = []
+                for record, offset, length in list(self._care.records_of(row.id)):
+                    facts = _facts_at(source, offset, length)
+                    if facts is not None and (facts.text or facts.thinking):
+                        rows.append((record, facts.text, facts.thinking, facts.parts))
+                    if len(rows) >= 2_000:
+                        self._care.add_texts(rows)
+                        rows = []
+                self._care.add_texts(rows)
+            finally:
+                source.close()
+        return True
+
+    def idle(self) -> None:
+        """What can be done when nothing waits."""
+        self._care.checkpoint()
+
+
+def _facts_at(source: Source, offset: int, length: int) -> t.Facts | None:
+    for line in lines(source.read, offset, 1, offset + length):
+        for _, _, _, obj in segments(line.data, False):
+            if obj is not None:
+                return t.facts(obj, recalled(line.data))
+        break
+    return None

@@ -1,0 +1,95 @@
+"""The care of the Map: its totals, its full text, its WAL.
+
+When it is due is left to the indexer and the daemon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import apsw
+
+from . import schema as s
+from .map import Map
+
+
+class Care:
+    """Works on the writer's connection."""
+
+    def __init__(self, map_: Map) -> None:
+        self.map = map_
+        self.db: Any = map_.db
+
+    def counts(self) -> dict[str, int]:
+        """Totals of the Map."""
+        one = self.map._one
+        return {
+            "files": one("SELECT count(*) FROM files"),
+            "records": one("SELECT count(*) FROM records WHERE length(uuid)=16"),
+            "no_uuid": one("SELECT count(*) FROM copies c JOIN records r ON r.id=c.record WHERE length(r.uuid)<>16"),
+            "unparsed": one("SELECT count(*) FROM gaps WHERE kind=1"),
+            "pending_bytes": one("SELECT coalesce(sum(length),0) FROM gaps WHERE kind=2"),
+            "threads": one(f"SELECT count(*) FROM threads t WHERE prompt IS NOT NULL AND {s.OWN_THREAD}"),
+        }
+
+    def fts_damaged(self) -> str | None:
+        """FTS5's own integrity check: what it says, None if all is well (case C03)."""
+        try:
+            self.db.execute("INSERT INTO fts(fts,rank) VALUES('integrity-check',0)")
+        except apsw.Error as fault:
+            return str(fault)
+        return None
+
+    def start_fts(self) -> None:
+        """Empties the full text, for a rebuild."""
+        with self.map.transaction("fts"):
+            self.db.execute("DROP TABLE IF EXISTS fts")
+            self.db.execute(s.MAP[s.MAP.index("CREATE VIRTUAL TABLE fts") :])
+
+    def records_of(self, file: int) -> Iterator[tuple[int, int, int]]:
+        """(record, offset, length) of the records whose best copy lies in a file."""
+        yield from self.db.execute(
+            "SELECT r.id,r.offset,r.length FROM copies c JOIN records r ON r.id=c.record AND r.file=c.file AND "
+            "r.offset=c.offset WHERE c.file=? ORDER BY c.offset",
+            (file,),
+        )
+
+    def add_texts(self, rows: Sequence[tuple[int, str, str, str]]) -> None:
+        with self.map.transaction("fts"):
+            self.db.executemany("INSERT INTO fts(rowid,text,thinking,parts) VALUES(?,?,?,?)", rows)
+
+    def finish_bulk(self) -> None:
+        """Ends a bulk load that a kill cut short."""
+        if self.db.execute("SELECT 1 FROM fts_config WHERE k='automerge' AND v=0").fetchone():
+            self.bulk(False)
+
+    def bulk(self, on: bool) -> None:
+        """Settings for a bulk load; its end merges the full text for good.
+
+        `optimize` alone does nothing on a single segment, and a later append would pay for the merge: a row is added
+        and taken away around it (PERFORMANCE, crisis merge).
+        """
+        if on:
+            with self.map.transaction("bulk"):
+                self._fts_settings(hashsize=16 << 20, automerge=0, crisismerge=2000)
+            return
+        with self.map.transaction("optimize"):
+            self._fts_settings(hashsize=1 << 20, automerge=4, crisismerge=16)
+            row = self.map.next_record + 1_000_000
+            self.db.execute("INSERT INTO fts(rowid,text) VALUES(?,'x')", (row,))
+        with self.map.transaction("optimize"):
+            self.db.execute("INSERT INTO fts(fts) VALUES('optimize')")
+            self.db.execute("DELETE FROM fts WHERE rowid=?", (row,))
+        with self.map.transaction("vacuum"):
+            self.db.execute("PRAGMA incremental_vacuum").fetchall()  # what the merge freed
+
+    def _fts_settings(self, **settings: int) -> None:
+        for name, value in settings.items():
+            self.db.execute("INSERT INTO fts(fts,rank) VALUES(?,?)", (name, value))
+
+    def checkpoint(self) -> None:
+        """Gives the WAL's space back, where no reader needs it."""
+        with contextlib.suppress(apsw.BusyError, apsw.LockedError):
+            self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,0 +1,185 @@
+"""What the writer needs to know of the Map before it writes.
+
+What users ask is answered by `queries`, on connections of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ..transcript import text as t
+from . import schema as s
+from .database import Database
+from .rows import FileRow, Known, short_key
+
+
+class Lookups(Database):
+    """Reads on the writing connection: they see what is not committed yet."""
+
+    # Files
+
+    _FILE = (
+        "SELECT id,path,rank,agent,session,folder,project,dev,ino,size,mtime_ns,resume_offset,resume_line,tail,"
+        "complete,"
+        "replaces,has_prompts,guessed,current,meta_stamp FROM files"
+    )
+
+    @staticmethod
+    def _file(row: Sequence[Any]) -> FileRow:
+        return FileRow(
+            row[0], row[1], row[2], row[3], row[4], row[5], row[6], (row[7], row[8], row[9], row[10]), row[11], row[12],
+            row[13],
+            bool(row[14]), row[15], bool(row[16]), bool(row[17]), row[18], row[19],
+        )  # fmt: skip
+
+    def files(self) -> Iterator[FileRow]:
+        """All rows of files that are not on their way out."""
+        for row in self.db.execute(self._FILE + " WHERE id NOT IN (SELECT file FROM doomed) ORDER BY id"):
+            yield self._file(row)
+
+    def file(self, number: int) -> FileRow | None:
+        row = self.db.execute(self._FILE + " WHERE id=?", (number,)).fetchone()
+        return self._file(row) if row else None
+
+    # Looking up what is known
+
+    def find(self, session: int, uuid: bytes) -> Known | None:
+        row = self.db.execute(
+            "SELECT r.id,r.file,r.offset,r.length,c.digest FROM records r "
+            "LEFT JOIN copies c ON c.file=r.file AND c.offset=r.offset WHERE r.uuid=? AND r.session=?",
+            (uuid, session),
+        ).fetchone()
+        return Known(*row) if row else None
+
+    def parent(self, uuid: bytes, session: int, file: int) -> tuple[str | None, int, int] | None:
+        """(thread key, kind, flags) of a record, in its own session or else in the same file; None if unknown."""
+        chosen = (
+            "r.uuid=?1"
+            if len(uuid) == 16
+            else "r.id IN (SELECT record FROM links WHERE session=?2 AND kind=?4 AND key=?5)"
+        )
+        row = self.db.execute(
+            f"SELECT t.prompt,r.kind,r.flags FROM records r LEFT JOIN threads t ON t.id=r.thread WHERE {chosen} AND "
+            f"r.agent IS NULL "
+            "AND (r.session=?2 OR EXISTS (SELECT 1 FROM copies c WHERE c.record=r.id AND c.file=?3)) ORDER BY "
+            "r.session<>?2, r.id LIMIT 1",
+            (uuid, session, file, *((s.ALIAS, short_key(uuid)) if len(uuid) != 16 else ())),
+        ).fetchone()
+        return (row[0], row[1], row[2]) if row else None
+
+    def linked(self, session: int, kind: int, key: int) -> list[int]:
+        return [
+            r
+            for (r,) in self.db.execute(
+                "SELECT record FROM links WHERE session=? AND kind=? AND key=?", (session, kind, key)
+            )
+        ]
+
+    def tool_of(self, session: int, call: str | None) -> int | None:
+        """The tool of the call a result answers."""
+        if call is not None:
+            for record in self.linked(session, s.CALL, t.key64(call)):
+                row = self.db.execute("SELECT tool FROM records WHERE id=?", (record,)).fetchone()
+                if row:
+                    return int(row[0]) if row[0] is not None else None
+        return None
+
+    def key_of_record(self, record: int) -> str | None:
+        row = self.db.execute(
+            "SELECT t.prompt FROM records r JOIN threads t ON t.id=r.thread WHERE r.id=?", (record,)
+        ).fetchone()
+        return row[0] if row else None
+
+    def digests(self, file: int) -> dict[bytes, int]:
+        """digest → record of a file's copies."""
+        return dict(self.db.execute("SELECT digest,record FROM copies WHERE file=? ORDER BY offset DESC", (file,)))
+
+    def samples(self, file: int, offsets: Iterable[int], below: int) -> list[tuple[int, int, bytes]]:
+        """(offset, length, digest) of copies near the given offsets, all before `below`."""
+        found = {}
+        for offset in offsets:
+            row = self.db.execute(
+                "SELECT offset,length,digest FROM copies WHERE file=? AND offset>=? AND offset<? AND length<8192 "
+                "ORDER BY offset LIMIT 1",
+                (file, offset, below),
+            ).fetchone()
+            if row:
+                found[row[0]] = row
+        return list(found.values())
+
+    def prefix(self, file: int, below: int) -> tuple[list[tuple[int, int, bytes]], bool]:
+        """All copies of a (small) prefix, and whether it holds anything else."""
+        rows = self.db.execute(
+            "SELECT offset,length,digest FROM copies WHERE file=? AND offset<?", (file, below)
+        ).fetchall()
+        gap = self.db.execute("SELECT 1 FROM gaps WHERE file=? AND offset<? LIMIT 1", (file, below)).fetchone()
+        return rows, gap is not None
+
+    def from_offset(self, file: int, offset: int) -> dict[int, tuple[bytes, int, int]]:
+        """offset → (digest, record, length) of the copies at or behind an offset."""
+        rows = self.db.execute(
+            "SELECT offset,digest,record,length FROM copies WHERE file=? AND offset>=?", (file, offset)
+        )
+        return {o: (d, r, n) for o, d, r, n in rows}
+
+    def has_agents(self, session: int) -> bool:
+        """Whether subagents' files of the session are stored."""
+        sql = "SELECT 1 FROM file_sessions a JOIN files f ON f.id=a.file WHERE a.session=? AND f.agent IS NOT NULL"
+        return self.db.execute(sql + " LIMIT 1", (session,)).fetchone() is not None
+
+    def sessions_of(self, file: int) -> list[int]:
+        return [x for (x,) in self.db.execute("SELECT session FROM file_sessions WHERE file=?", (file,))]
+
+    def files_of(self, session: int, live: bool) -> list[int]:
+        """The main files that hold records of a session: its live transcripts, or its generations."""
+        return [
+            x
+            for (x,) in self.db.execute(
+                "SELECT f.id FROM file_sessions a JOIN files f ON f.id=a.file WHERE a.session=? AND f.agent IS NULL "
+                "AND (f.generation IS NULL)=?",
+                (session, live),
+            )
+        ]
+
+    def largest_generation(self, session: int) -> int | None:
+        """Logical bytes of the session's largest generation."""
+        row = self.db.execute(
+            "SELECT max(f.resume_offset) FROM file_sessions a JOIN files f ON f.id=a.file WHERE a.session=? AND "
+            "f.generation IS NOT NULL "
+            "AND f.agent IS NULL AND f.complete",
+            (session,),
+        ).fetchone()
+        return row[0] if row else None
+
+    def only_in_generations(self, session: int, live: int) -> int:
+        """Records of a session that its generations hold and its live transcript does not."""
+        return int(
+            self._one(
+                "SELECT count(DISTINCT c.record) FROM file_sessions a JOIN files f ON f.id=a.file JOIN copies c ON "
+                "c.file=f.id "
+                "JOIN records r ON r.id=c.record WHERE a.session=? AND f.generation IS NOT NULL AND f.agent IS NULL "
+                "AND length(r.uuid)=16 "
+                "AND NOT EXISTS (SELECT 1 FROM copies l WHERE l.record=c.record AND l.file=?)",
+                session,
+                live,
+            )
+        )
+
+    def root_of(self, file: int) -> tuple[bytes, str | None] | None:
+        """(uuid, promptId) of the first record of a subagent's file, once stored."""
+        row = self.db.execute(
+            "SELECT root_uuid,root_prompt FROM files WHERE id=? AND root_uuid IS NOT NULL", (file,)
+        ).fetchone()
+        return (row[0], row[1]) if row else None
+
+    def holds_main(self, session: int, but: int) -> bool:
+        """Whether a main file other than `but` already holds records of the session."""
+        return (
+            self.db.execute(
+                "SELECT 1 FROM file_sessions a JOIN files f ON f.id=a.file WHERE a.session=? AND f.agent IS NULL AND "
+                "f.id<>? LIMIT 1",
+                (session, but),
+            ).fetchone()
+            is not None
+        )
