@@ -244,6 +244,8 @@ class Writer:
         """
         tries = 0
         since = told = time.time()
+        # Counting the Map costs time that grows with history: only where somebody reads the figures.
+        count = bool(tuple(waiting)) or not self._health.first_pass_done
         while True:
             begun = time.monotonic()
 
@@ -256,7 +258,7 @@ class Writer:
                 return due is not None and due <= 0
 
             try:
-                report = self._indexer.update(paths, progress=self._progress, stop=stop)
+                report = self._indexer.update(paths, progress=self._progress, stop=stop, count=count)
                 break
             except Exception as fault:
                 kind = storage_trouble(fault)
@@ -333,9 +335,10 @@ class Writer:
         facts: dict[str, object] = {
             "files": report.files_changed,
             "bytes": report.bytes_read,
-            "records": report.records,
             "seconds": round(report.seconds, 4),
         }
+        if report.records:
+            facts["records"] = report.records
         if report.vanished:
             facts["vanished"] = report.vanished
         if report.failed:
