@@ -226,6 +226,20 @@ def test_a_fork_is_folded_into_its_original(home: Home, ask: Ask) -> None:
     ]
 
 
+def test_a_fork_in_another_project_is_found_there(home: Home, ask: Ask) -> None:
+    """Where a project holds only the copy, a search of that project finds the copy."""
+    first, fork = talk("s1"), talk("s2", cwd="/home/ana/other")
+    record = first.user("compare gadwall backends")
+    source = {"sessionId": first.session, "messageUuid": record["uuid"]}
+    fork.put({**record, "sessionId": fork.session, "cwd": "/home/ana/other", "forkedFrom": source})
+    put(home, first)
+    put(home, fork, folder=OTHER)
+    for project, session in (("other", fork.session), ("app", first.session)):
+        rows = ask("search", query="gadwall", project=project)["results"]
+        assert [row["session_id"] for row in rows] == [session]
+    assert ask("search", query="gadwall", all=True)["total"] == 1
+
+
 def test_subagents_are_folded_apart_or_left_out(home: Home, ask: Ask) -> None:
     """A subagent's words lead to the thread that launched it; its turns are shown only when asked for."""
     one = talk()
@@ -407,6 +421,21 @@ def test_records_without_thread_are_listed(home: Home, ask: Ask) -> None:
     value = ask("thread", id=f"unattached@{one.session[:8]}")
     assert [(turn["uuid"], turn["label"]) for turn in value["turns"]] == [(lost["uuid"], "orphan")]
     assert ask("status_counts")["unattached"] == 1
+
+
+def test_every_hit_opens(home: Home, ask: Ask) -> None:
+    """Whatever is found, the id beside it leads to a thread that shows it."""
+    one = talk()
+    one.queue("<task-notification>the ringing of curlews ended</task-notification>")
+    one.user("curlews, please")
+    one.put({"type": "system", "subtype": "away_summary", "content": "curlews were counted", "sessionId": one.session})
+    put(home, one)
+    rows = ask("search", query="curlews", all=True)["results"]
+    for row in rows:
+        turns = ask("thread", id=row["thread"], budget=0)["turns"]
+        assert row["uuid"] in [turn["uuid"] for turn in turns]
+        assert row["uuid"] in [turn["uuid"] for turn in ask("thread", id=row["uuid"])["turns"]]
+    assert len(rows) >= 2
 
 
 def test_a_notification_names_the_thread_that_started_the_task(home: Home, ask: Ask) -> None:

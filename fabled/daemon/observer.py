@@ -58,8 +58,13 @@ NAME_EVENTS: list[type[FileSystemEvent]] = [
 ]
 BEAT_EVENTS: list[type[FileSystemEvent]] = [FileModifiedEvent, FileClosedEvent]
 
-# A new folder in a new folder is given its watch twice, and watchdog warns of it with its whole table of watches.
+# A new folder in a new folder is given its watch twice, and watchdog warns of it with its whole table of watches: a
+# text of megabytes in a large history, made while that table may be changing, which would end its OS thread.
 warnings.filterwarnings("ignore", message="Callback with id", category=RuntimeWarning)
+with contextlib.suppress(ImportError):  # not on every system
+    from watchdog.observers.inotify import InotifyWatchGroup
+
+    InotifyWatchGroup.__repr__ = object.__repr__  # type: ignore[method-assign]
 
 # Dropping a watch makes its OS thread complain, as an error, that it was ended.
 logging.getLogger("watchdog.observers.inotify").addFilter(lambda said: "thread is inactive" not in said.msg)

@@ -178,7 +178,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "strings": (list,),
 }
-_FORMS = ("text", "json", "oneline", "raw")
+_FORMS = ("text", "json", "plain", "oneline", "raw")
 
 
 # ── in ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -78,7 +78,7 @@ class Indexer:
             listing, gone = self._changes(paths)
             totals.failed += listing.failed
             todo = self._todo(listing, totals)
-            bulk = sum(stamp.size for _, stamp in todo) > BULK_BYTES
+            bulk = sum(self._new_bytes(place, stamp) for place, stamp in todo) > BULK_BYTES
             if bulk:
                 self._care.bulk(True)
             self._read(todo, totals, progress, stop)
@@ -108,6 +108,11 @@ class Indexer:
             stopped=totals.stopped,
             folders=listing.folders,
         )
+
+    def _new_bytes(self, place: Place, stamp: Stamp) -> int:
+        """What there is to read of a file if it only grew."""
+        known = self._files.get(place.path)
+        return stamp.size if known is None or stamp.size < known.resume_offset else stamp.size - known.resume_offset
 
     def _todo(self, listing: Listing, totals: Totals) -> list[tuple[Place, Stamp]]:
         """The files whose stamp is not the stored one; generations first, subagents behind their session."""

@@ -152,7 +152,10 @@ def find_thread(reader: Reader, given: str) -> Thread:
         record = find_record(reader, given)[0]
     except NotFound:
         record = None
-    thread = reader.queries.thread(record.thread) if record is not None and record.thread is not None else None
+    thread = None
+    if record is not None:
+        queries = reader.queries
+        thread = queries.unattached(record.session) if record.thread is None else queries.thread(record.thread)
     if thread is None:
         raise NotFound(f"no thread {given}", _short(prompt) or "fabled search finds threads by their words")
     return thread

@@ -378,7 +378,7 @@ def _results(reader: Reader, said: _Said, hits: Sequence[Hit], query: q.Query) -
         owner = thread or record
         shown.append(
             {
-                "thread": thread_id(thread) if thread else uuid_text(record.uuid),
+                "thread": thread_id(thread) if thread else f"unattached@{record.session_id}",
                 "prompt_id": thread.prompt if thread else None,
                 "session_id": owner.session_id,
                 "project": owner.project,

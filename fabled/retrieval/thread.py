@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import BadRequest, NotFound, StaleIndexError, Unreadable
-from ..store.queries import Thread, TurnRow
+from ..store.queries import Copy, Thread, TurnRow
 from ..store.reading import Reading
 from ..transcript import render
 from ..transcript.chain import Link, abandoned
@@ -45,7 +45,7 @@ def thread(reader: Reader, params: Params) -> dict[str, Any]:
     budget = number_of(params, "budget", DEFAULT_BUDGET, 0, LARGEST_BUDGET)
     with reader.queries.snapshot():
         found = find_thread(reader, given)
-        rows = _placed(reader.queries.turns(found.id))
+        rows = _placed(reader.queries.turns(found))
         labels = _labels(reader, found, rows)
         anchor = text_of(params, "around")
         around = find_record(reader, anchor)[0].id if anchor is not None else None
@@ -56,7 +56,8 @@ def thread(reader: Reader, params: Params) -> dict[str, Any]:
         started = reader.queries.started_by(found)
     position = next((index for index, row in enumerate(kept) if row.id == around), None)
     steps = render.plan([(row.kind, row.tokens) for row in kept], budget, position)
-    writer = _Writer(reader, found.session_id, labels, bool(params.get("raw")), budget)
+    writer = _Writer(found.session_id, labels, bool(params.get("raw")), budget)
+    writer.copies = reader.queries.copies_of(kept[step.first].id for step in steps if step.tokens is not None)
     with Reading(reader.vault) as reading:
         for step in steps:
             writer.write(reading, kept, step)
@@ -193,11 +194,11 @@ class _Writer:
     of the budget.
     """
 
-    reader: Reader
     session_id: str
     labels: dict[int, str]
     raw: bool
     budget: int
+    copies: dict[int, list[Copy]] = field(default_factory=dict)
     turns: list[dict[str, Any]] = field(default_factory=list)
     tokens: int = 0
     omitted: int = 0
@@ -215,7 +216,7 @@ class _Writer:
             self._add(row, block, f"{render.marker(block)} {left}", True, kind="omitted", count=step.count)
             return
         try:
-            said = render.turn(reading.object(self.reader.queries.copies(row.id)), row.kind).text
+            said = render.turn(reading.object(self.copies[row.id]), row.kind).text
         except (StaleIndexError, Unreadable) as fault:
             self.faults.append(fault)
             self._add(row, block, _UNREADABLE, False, unreadable=True)

@@ -9,10 +9,8 @@ A connection belongs to the one OS thread that opened it. Nothing here writes: t
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import quote
@@ -20,6 +18,7 @@ from urllib.parse import quote
 import apsw
 
 from ..errors import NewerSchema, NoIndex, StorageFault
+from ..transcript.query import glob
 from ..transcript.text import OTHER, SIDECHAIN
 from . import schema as s
 
@@ -209,7 +208,8 @@ class Queries:
         try:
             yield
         finally:
-            self._db.execute("COMMIT")
+            if not self._db.get_autocommit():
+                self._db.execute("COMMIT")
 
     def _rows(self, sql: str, *args: Any) -> list[tuple[Any, ...]]:
         try:
@@ -272,7 +272,7 @@ class Queries:
     def tool_names(self, name: str) -> tuple[int, ...]:
         """The numbers of the tools of that name, or matching it as a pattern."""
         if any(c in name for c in "*?["):
-            fits = _glob(name)
+            fits = glob(name)
             rows = self._rows("SELECT id,text FROM names WHERE id IN (SELECT DISTINCT tool FROM records)")
             return tuple(number for number, text in rows if fits(text))
         exact = self._rows("SELECT id FROM names WHERE text=?", name)
@@ -284,8 +284,10 @@ class Queries:
         """The numbers of the files that tool calls name and `pattern` fits: a path, the end of one, or a glob."""
         touched = "EXISTS(SELECT 1 FROM touches t WHERE t.path=n.id)"
         if any(c in pattern for c in "*?["):
-            whole, end = _glob(pattern), _glob("*/" + pattern)
-            rows = self._rows(f"SELECT n.id,n.text FROM names n WHERE {touched}")
+            whole, end = glob(pattern), glob("*/" + pattern)
+            rows = self._rows(
+                "SELECT n.id,n.text FROM (SELECT DISTINCT path FROM touches) t CROSS JOIN names n ON n.id=t.path"
+            )
             return tuple(number for number, text in rows if whole(text) or end(text))
         test = "(n.text=?1 OR substr(n.text,-length(?2))=?2)"
         if pattern.endswith("/"):
@@ -444,24 +446,41 @@ class Queries:
         return [Thread(*row) for row in rows]
 
     def unattached(self, session: int) -> Thread | None:
+        """The records of a session that belong to no thread, as if they were one; None where there are none."""
         row = self._row(self._THREAD + "WHERE t.session=? AND t.prompt IS NULL", session)
-        return Thread(*row) if row else None
+        if row is not None:
+            return Thread(*row)
+        if not self.loose(session):
+            return None
+        name = self._rows("SELECT session_id,project FROM sessions WHERE id=?", session)[0]
+        return Thread(0, session, *name, None, None, None, None, 0, 0, None)
 
-    def turns(self, thread: int) -> list[TurnRow]:
+    def loose(self, session: int) -> list[int]:
+        """The records with something to say that have not even the row of unattached records to belong to."""
+        rows = self._rows(
+            "SELECT DISTINCT r.id FROM file_sessions a JOIN copies c ON c.file=a.file JOIN records r ON r.id=c.record "
+            f"WHERE a.session=?1 AND r.session=?1 AND r.thread IS NULL AND r.kind<>{OTHER}",
+            session,
+        )
+        return [number for (number,) in rows]
+
+    def turns(self, thread: Thread) -> list[TurnRow]:
         """What of a thread is a turn, in order: generations by number, then the live transcript, by offset.
 
         Each record stands where its session's own files hold it first; a forked file that repeats it comes last.
         """
+        loose = self.loose(thread.session) if thread.prompt is None else []
         rows = self._rows(
             "SELECT r.id,r.uuid,r.kind,ty.text,r.ts,r.flags,r.hidden,r.parent,r.tokens,r.agent,tn.text,c.file,"
             "min(CASE WHEN f.agent IS NOT NULL OR instr(f.path,s.session_id) THEN f.rank ELSE f.rank+?2 END),c.offset "
             "FROM records r JOIN copies c ON c.record=r.id JOIN files f ON f.id=c.file "
             "JOIN sessions s ON s.id=r.session "
             "LEFT JOIN names ty ON ty.id=r.type LEFT JOIN names tn ON tn.id=r.tool "
-            f"WHERE r.thread=?1 AND r.hidden&2=0 AND (r.kind<>{OTHER} OR ty.text IN ('user','assistant')) "
-            "GROUP BY r.id",
-            thread,
+            "WHERE r.id IN (SELECT id FROM records WHERE thread=?1 UNION ALL SELECT value FROM json_each(?3)) "
+            f"AND r.hidden&2=0 AND (r.kind<>{OTHER} OR ty.text IN ('user','assistant')) GROUP BY r.id",
+            thread.id,
             4 * LIVE_RANK,
+            _json(loose),
         )
         return sorted((TurnRow(*row) for row in rows), key=lambda turn: (turn.rank, turn.file, turn.offset))
 
@@ -698,34 +717,6 @@ def _json(numbers: Iterable[int]) -> str:
     return "[" + ",".join(map(str, numbers)) + "]"
 
 
-def _glob(pattern: str) -> Callable[[str], bool]:
-    """A test for `*`, `?` and `[…]`. Each stretch between stars is looked for once, so that no pattern costs more
-    than its length times the text's (what SQLite's GLOB and `fnmatch` cost grows with every star)."""
-    parts = [re.compile(fnmatch.translate(part)[: -len(r"\Z")]) for part in pattern[:4_096].split("*")]
-    last = re.compile(parts[-1].pattern + r"\Z")
-
-    def fits(text: str) -> bool:
-        if len(parts) == 1:
-            return last.match(text) is not None
-        first = parts[0].match(text)
-        if first is None:
-            return False
-        at = first.end()
-        for part in parts[1:-1]:
-            found = part.search(text, at)
-            if found is None:
-                return False
-            at = found.end()
-        return _ends(last, text, at)
-
-    return fits
-
-
-def _ends(last: re.Pattern[str], text: str, at: int) -> bool:
-    """Does `text` end, behind `at`, with what the last stretch of a pattern says? (All its parts are one character.)"""
-    return any(last.match(text, start) for start in range(at, len(text) + 1))
-
-
 def _list(numbers: Iterable[int]) -> str:
     return ",".join(str(int(number)) for number in numbers)
 
@@ -735,7 +726,14 @@ def _test(where: Where) -> tuple[str, dict[str, Any]]:
     tests = ["r.hidden&2=0" if where.own else "r.hidden=0"]
     args: dict[str, Any] = {}
     if where.sessions is not None:
-        tests.append(f"r.session IN ({_list(where.sessions)})")
+        inside = f"IN ({_list(where.sessions)})"
+        tests.append(f"r.session {inside}")
+        if not where.own:
+            # A fork in another project than its original is all that this project has of it.
+            tests[0] = (
+                "(r.hidden=0 OR (r.hidden=1 AND NOT EXISTS (SELECT 1 FROM records o "
+                f"WHERE o.uuid=r.uuid AND o.hidden&1=0 AND o.session {inside})))"
+            )
     if where.kinds is not None:
         tests.append(f"r.kind IN ({_list(where.kinds)})")
     if where.tools is not None:

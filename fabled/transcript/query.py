@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -278,3 +278,45 @@ def any_expression(tokens: Iterable[Token]) -> str | None:
 def phrases(tokens: Iterable[Token]) -> list[str]:
     """Each reading of `tokens` as plain words that follow each other: what a snippet is marked by."""
     return [" ".join(parts) for token in tokens for parts in (token.parts, token.split) if parts]
+
+
+# Patterns for the names of files and tools
+
+
+def glob(pattern: str) -> Callable[[str], bool]:
+    """A test for `*`, `?` and `[…]` (which holds no star).
+
+    Each stretch between stars is looked for once, so that no pattern costs more than its length times the text's;
+    what `fnmatch` and SQLite's GLOB cost grows with every star.
+    """
+    stretches = [_CLASS.findall(part) for part in pattern[:MAX_PATTERN].split("*")]
+    first, *middle = (re.compile("".join(map(_one_character, stretch)), re.DOTALL) for stretch in stretches)
+    size = len(stretches[-1])
+    if not middle:
+        return lambda text: len(text) == size and first.match(text) is not None
+    last = middle.pop()
+
+    def fits(text: str) -> bool:
+        found = first.match(text)
+        for part in middle:
+            found = found and part.search(text, found.end())
+        return found is not None and len(text) - size >= found.end() and last.match(text, len(text) - size) is not None
+
+    return fits
+
+
+MAX_PATTERN = 4_096
+_CLASS = re.compile(r"\[[!^]?\]?[^\]]*\]|.", re.DOTALL)
+
+
+def _one_character(piece: str) -> str:
+    """The regular expression of `?`, of a class or of a letter."""
+    if len(piece) == 1:
+        return "." if piece == "?" else re.escape(piece)
+    none_of = "^" if piece[1] in "!^" else ""
+    inside = re.sub(r"\w-\w|\W", lambda m: m[0] if len(m[0]) > 1 else "\\" + m[0], piece[1 + len(none_of) : -1])
+    try:
+        re.compile(f"[{none_of}{inside}]")
+    except re.error:  # a range that runs backwards has no members
+        return "." if none_of else r"[^\w\W]"
+    return f"[{none_of}{inside}]"

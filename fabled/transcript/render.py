@@ -68,6 +68,9 @@ def role(kind: int, type_: str) -> str:
 SNIPPET_CHARS = 300
 """The longest snippet, in characters, ellipses included."""
 
+LEAD_CHARS = 30
+"""What a snippet shows before the first word found: little, for a terminal may cut its end."""
+
 # Tokens beside a turn's text: its heading, and the one marker line that stands for a run of turns left out.
 HEADING = 12
 MARKER = 20
@@ -242,13 +245,13 @@ def snippet(text: str, marks: Sequence[tuple[int, int]], size: int = SNIPPET_CHA
     start = 0
     best = (-1, 0)
     for index, (first, _) in enumerate(marks[:400]):
-        begin = max(0, min(first - room // 4, len(text) - room))
+        begin = max(0, min(first - min(LEAD_CHARS, room // 4), len(text) - room))
         inside = [text[a:b].casefold() for a, b in marks[index : index + 40] if b <= begin + room]
         score = (len(set(inside)), len(inside))
         if score > best:
             best, start = score, begin
     if start:
-        blank = text.find(" ", start, start + room // 8)
+        blank = text.find(" ", start, start + LEAD_CHARS // 2)
         start = blank + 1 if blank >= 0 else start
         # Forwards, not back: what comes last in the window must stay in it.
         while start < len(text) and boundary(text, start) != start:

@@ -402,7 +402,7 @@ def test_an_idle_server_does_not_wake(house: Open) -> None:
 
     one.server._selector.select = select  # type: ignore[method-assign]
     threading.Event().wait(0.5)
-    assert selections == 0
+    assert selections <= 1  # it may have been on its way into the wait
 
 
 # ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────────

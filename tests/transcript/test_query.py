@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import fnmatch
+import unicodedata
+
 import apsw
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fabled.transcript.query import MAX_TOKENS, STOP_WORDS, Query, match_expression, moment, parse, segment
+from fabled.transcript.query import (
+    MAX_TOKENS,
+    STOP_WORDS,
+    Query,
+    glob,
+    match_expression,
+    moment,
+    parse,
+    segment,
+)
 
 TEXTS = {
     "k1": "the foo-bar flag don't work on ubuntu 20.04",
@@ -188,8 +200,6 @@ def test_no_text_is_an_error(text: str) -> None:
 @settings(max_examples=300, deadline=None)
 def test_segmentation_is_the_index_s(text: str) -> None:
     """A text indexed by FTS5 is found by the phrase of its own runs."""
-    import unicodedata
-
     text = unicodedata.normalize("NFC", text)
     db = apsw.Connection(":memory:")
     db.execute("CREATE VIRTUAL TABLE t USING fts5(text, tokenize='porter unicode61 remove_diacritics 2')")
@@ -197,6 +207,35 @@ def test_segmentation_is_the_index_s(text: str) -> None:
     db.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, 'instance')")
     count = len(list(db.execute("SELECT term FROM v")))
     assert len(segment(text)) == count
+
+
+@given(st.text("ab/*?[]!-.^&|~", max_size=8), st.text("ab/.-]!&", max_size=8))
+@example("a*" * 40 + "b", "a" * 2000)
+@settings(max_examples=500, deadline=None)
+def test_a_glob_is_the_shell_s(pattern: str, text: str) -> None:
+    """Patterns mean what `fnmatch` says, as far as no class holds a star, and cost no more with every star."""
+    found = glob(pattern)(text)
+    if "[" not in pattern and len(pattern) < 20:
+        assert found == fnmatch.fnmatchcase(text, pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "fits"),
+    [
+        ("*.py", "src/a.py", True),
+        ("*.py", "a.pyc", False),
+        ("[a-c]?.[!x]", "b1.y", True),
+        ("[a-c]?.[!x]", "d1.y", False),
+        ("[]]", "]", True),
+        ("[", "[", True),
+        ("[b-a]", "b", False),
+        ("a*a", "a", False),
+        ("*", "", True),
+    ],
+)
+def test_globs(pattern: str, text: str, fits: bool) -> None:
+    """Stars, single characters and classes."""
+    assert glob(pattern)(text) is fits
 
 
 DB = table()

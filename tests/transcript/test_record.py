@@ -309,7 +309,7 @@ def test_a_huge_string_is_never_cut_within_a_letter_or_an_escape(unit: str, shif
     assert len(only.data) < len(ONE) + 200 or unit == "\\\\"
     assert [kind for kind, *_ in r.segments(only.data, True)] == ["record"]
     text, whole = (r.loads(form)["message"]["content"] for form in (only.data, data))
-    assert whole.startswith(text[:8])
+    assert whole.startswith(text[:3])
     assert whole.endswith(text[-1:])
     assert "\ufffd" not in text
 
