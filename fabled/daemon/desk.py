@@ -272,17 +272,18 @@ class Desk:
     def _count(self, health: Health) -> Mapping[str, Any]:
         """What the Map counts, as of its last change; while a long pass runs, as of some seconds ago.
 
-        Counting a large Map takes its time too: it is never more than a small part of what goes on here.
+        Where counting takes noticeable time, in a very large Map, it is done less often than it is asked for.
         """
-        now = time.monotonic()
         known = self._counts
         if known is not None:
-            age = now - known.at
+            age = time.monotonic() - known.at
             changed = known.changes != health.changes or (health.phase == "working" and age > 2)
-            if not changed or age < 20 * known.seconds:
+            if not changed or (known.seconds > 0.2 and age < 10 * known.seconds):
                 return known.values
         try:
-            values = answers.answer(self._reader(), "status_counts", self._counting())
+            reader = self._reader()
+            begun = time.monotonic()
+            values = answers.answer(reader, "status_counts", {})
         except Exception as fault:
             self.leave()
             if storage_trouble(fault) == "damaged":
@@ -290,7 +291,8 @@ class Desk:
             elif not isinstance(fault, FabledError):
                 log.exception("counts.failed")
             return known.values if known is not None else {}
-        self._counts = _Counts(values, health.changes, time.monotonic(), time.monotonic() - now)
+        now = time.monotonic()
+        self._counts = _Counts(values, health.changes, now, now - begun)
         return values
 
 

@@ -72,6 +72,7 @@ class Care:
         and taken away around it (PERFORMANCE, crisis merge).
         """
         if on:
+            self.db.execute("PRAGMA wal_autocheckpoint=12000").fetchall()  # 48 MB: pages written over and over go once
             with self.map.transaction("bulk"):
                 self._fts_settings(hashsize=16 << 20, automerge=0, crisismerge=2000)
             return
@@ -84,6 +85,8 @@ class Care:
             self.db.execute("DELETE FROM fts WHERE rowid=?", (row,))
         with self.map.transaction("vacuum"):
             self.db.execute("PRAGMA incremental_vacuum").fetchall()  # what the merge freed
+        self.db.execute("PRAGMA wal_autocheckpoint=2000").fetchall()
+        self.checkpoint()
 
     def _fts_settings(self, **settings: int) -> None:
         for name, value in settings.items():

@@ -39,6 +39,7 @@ _BLANK = b" \t\r"
 _BOM = b"\xef\xbb\xbf"
 _RUN = re.compile(rb"(?P<blank>[ \t\r]+|\xef\xbb\xbf)|(?P<nul>\x00+)")
 _NULS = re.compile(rb"\x00{65536,}")
+_HALF = re.compile("[\ud800-\udfff]")
 _OPEN_ESCAPE = re.compile(rb"\\(?:u[0-9A-Fa-f]{0,3})?\Z")
 _CANDIDATE = re.compile(
     rb'\{[ \t]*"(?:parentUuid|logicalParentUuid|type|uuid|sessionId|isSidechain|timestamp|message|cwd|version|userType|'
@@ -64,16 +65,36 @@ def loads(data: bytes) -> Any:
     """The value of one JSON text.
 
     orjson first; where it refuses (lone surrogate escapes, invalid UTF-8, raw control bytes, NaN: RULES 2) the
-    standard library reads the text with undecodable bytes kept as surrogates. Raises ValueError if neither can.
+    standard library reads it, with U+FFFD for what is no character: neither SQLite nor a reply can hold half a pair.
+    Raises ValueError if neither can.
     """
     try:
         return orjson.loads(data)
     except ValueError:
         pass
     try:
-        return json.loads(data.decode("utf-8", "surrogateescape"), strict=False, parse_int=_long_int)
+        value = json.loads(data.decode("utf-8", "replace"), strict=False, parse_int=_long_int)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    return _whole_pairs(value)
+
+
+def _whole_pairs(value: Any) -> Any:
+    """The value with every half surrogate pair in it replaced, keys included (iterative: depth is the input's)."""
+    if type(value) is str:
+        return _HALF.sub("\ufffd", value)
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if type(item) is dict:
+            pairs = [(_HALF.sub("\ufffd", k), _HALF.sub("\ufffd", v) if type(v) is str else v) for k, v in item.items()]
+            item.clear()
+            item.update(pairs)
+            waiting.extend(item.values())
+        elif type(item) is list:
+            item[:] = [_HALF.sub("\ufffd", v) if type(v) is str else v for v in item]
+            waiting.extend(item)
+    return value
 
 
 def digest(data: bytes) -> bytes:

@@ -35,9 +35,10 @@ _COMMAND = (
     "<bash-input>",
     "<bash-stdout>",
     "<bash-stderr>",
-    "Caveat:",
 )
+_CAVEAT = ("Caveat:", "<local-command-caveat>")
 _NOTICE = ("[Request interrupted", "<ide_opened_file>", "<ide_selection>")
+_IDE = re.compile(r"<(ide_opened_file|ide_selection)>.*?</\1>", re.DOTALL)
 _NOTIFICATION = "<task-notification>"
 _FILE_KEYS = ("file_path", "notebook_path", "path")
 _HUMP_AT = re.compile(
@@ -51,7 +52,7 @@ _NOTIFIED = re.compile(r"<(?:tool-use-id|task-id)>\s*([^<\s]{1,200})\s*</")
 # A sentinel has attributes: a text that only names the tag is talk about it (case A26).
 _TAG = re.compile(r"<historical_context\s[^<>]{0,100000}>|</\s*historical_context\s*>", re.IGNORECASE)
 _OPENING = re.compile(r"<historical_context\s", re.IGNORECASE)
-_ARCS = re.compile(r"""\barcs\s*=\s*\\{0,6}["']([^"'\\<>]{0,20000})""", re.IGNORECASE)
+_ARCS = re.compile(r"""\barcs\s*=\s*\\{0,6}["']([^"'\\<>]{0,20000})\\{0,6}["']""", re.IGNORECASE)
 
 
 class Facts:
@@ -178,6 +179,8 @@ def _strings(value: Any) -> list[str]:
         if type(item) is str:
             found.append(item)
         elif type(item) is dict:
+            if item.get("type") == "base64":
+                continue  # a picture or a document
             waiting.extend(reversed(item.values()))
         elif type(item) is list:
             waiting.extend(reversed(item))
@@ -353,8 +356,10 @@ def facts(obj: dict[str, Any], recalled: bool) -> Facts:
     elif kind in TITLE_KINDS:
         number, name = TITLE_KINDS[kind]
         title: Any = get(name)
-        if type(title) is str and title.strip():
-            f.title = (number, clean(title.strip()[:TITLE_LIMIT]), uuid_bytes(get("leafUuid")))
+        if type(title) is str:
+            title = (strip_recalled(title)[0] if recalled else title).strip()
+            if title:
+                f.title = (number, clean(title[:TITLE_LIMIT]), uuid_bytes(get("leafUuid")))
     elif type(get("message")) is dict:
         _blocks(f, obj["message"].get("content"), texts, thoughts)
 
@@ -410,13 +415,22 @@ def _user(f: Facts, obj: dict[str, Any], texts: list[str], thoughts: list[str]) 
         f.notified = _NOTIFIED.findall("\n".join(texts)[:4000])
     elif head.startswith(_COMMAND):
         f.kind, f.starts = COMMAND, True
-        if head.startswith(("Caveat:", "<local-command-caveat>")):
+        if head.startswith(_CAVEAT):
             texts.clear()
-    elif get("isMeta") is True or (head.startswith(_NOTICE) and sum(1 for t in texts if t.strip()) == 1):
+    elif get("isMeta") is True and head.startswith(_CAVEAT):
+        f.kind, f.starts = COMMAND, True
+        texts.clear()
+    elif get("isMeta") is True or (head.startswith(_NOTICE) and _only_notice(texts)):
         f.kind = NOTICE
     else:
         f.kind, f.starts = PROMPT, True
         f.said = _said(texts)
+
+
+def _only_notice(texts: list[str]) -> bool:
+    """Whether nobody typed anything beside what the client put before it."""
+    typed = [text for text in texts if text.strip()]
+    return len(typed) == 1 and (typed[0].lstrip().startswith("[") or not _IDE.sub("", typed[0]).strip())
 
 
 def _progress(f: Facts, data: Any, texts: list[str], thoughts: list[str]) -> None:

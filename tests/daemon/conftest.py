@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,8 +46,16 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
+def folder() -> Iterator[Path]:
+    """A folder with a short name: a socket's path may have no more than 103 bytes, and pytest's are long."""
+    made = Path(tempfile.mkdtemp(prefix="fabled-", dir="/tmp")).resolve()
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def daemon(folder: Path) -> Iterator[Daemon]:
     """A daemon not yet started."""
-    made = Daemon(tmp_path)
+    made = Daemon(folder)
     yield made
     made.close()

@@ -146,7 +146,12 @@ class Daemon:
         """Wait until it ends by itself: the exit status and what it said."""
         assert self.process is not None
         process, self.process = self.process, None
-        said, _ = process.communicate(timeout=seconds)
+        try:
+            said, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            said, _ = process.communicate()
+            raise AssertionError(f"it still runs; it said: {said}") from None
         return process.returncode, said
 
     def ask(self, method: str, seconds: float = 10, **params: Any) -> Any:

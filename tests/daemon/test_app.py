@@ -75,10 +75,10 @@ def test_new_nested_folders_lose_nothing(daemon: Daemon) -> None:
         assert daemon.finds(f"race{run}", 40, seconds=5)
 
 
-def test_reading_and_own_files_cause_no_work(tmp_path: Path) -> None:
+def test_reading_and_own_files_cause_no_work(folder: Path) -> None:
     """Others reading transcripts, and the daemon's own files below a watched root, cause no scan at all."""
-    root = tmp_path / "claude" / "projects"
-    daemon = Daemon(tmp_path, home=root / "fabled")
+    root = folder / "claude" / "projects"
+    daemon = Daemon(folder, home=root / "fabled")
     try:
         files = [transcript(root, f"quiet {number}", f"a heron {number}") for number in range(30)]
         daemon.start()
@@ -140,11 +140,11 @@ def test_what_changed_while_it_was_down_is_found(daemon: Daemon) -> None:
 
 @linux
 @pytest.mark.parametrize(("limit", "value"), [("max_inotify_watches", 3), ("max_inotify_instances", 0)])
-def test_without_watches_it_looks_by_itself(tmp_path: Path, limit: str, value: int) -> None:
+def test_without_watches_it_looks_by_itself(folder: Path, limit: str, value: int) -> None:
     """Refused watches, it stays up, sweeps often, says why in the right words, and returns to events by itself."""
     if shutil.which("nsenter") is None:
         pytest.skip("nsenter, which raises the limit again, is not here")
-    daemon = Daemon(tmp_path, FABLED_WATCH_DEGRADED_SWEEP_SECONDS="1")
+    daemon = Daemon(folder, FABLED_WATCH_DEGRADED_SWEEP_SECONDS="1")
     wrapped = in_user_namespace(f"{limit}={value}", [])
     try:
         for number in range(12):
@@ -203,9 +203,9 @@ def test_an_overflow_of_events_loses_nothing(daemon: Daemon) -> None:
 
 
 @linux
-def test_runs_missed_in_sleep_are_run_once_and_counted(tmp_path: Path) -> None:
+def test_runs_missed_in_sleep_are_run_once_and_counted(folder: Path) -> None:
     """Stopped over several due times, a job runs once on waking, and `status` counts what was missed."""
-    daemon = Daemon(tmp_path, FABLED_WATCH_SWEEP_SECONDS="1")
+    daemon = Daemon(folder, FABLED_WATCH_SWEEP_SECONDS="1")
     try:
         daemon.root.mkdir(parents=True)
         daemon.start()
@@ -318,17 +318,17 @@ def test_a_map_of_garbage_is_put_aside(daemon: Daemon) -> None:
 
 
 @linux
-def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
+def test_a_full_disk_is_waited_for(folder: Path) -> None:
     """With the disk full, the daemon stays up, says so, and goes on when there is room."""
-    script = tmp_path / "inside"
+    script = folder / "inside"
     script.write_text('mount -t tmpfs -o size=3m,mode=700 tmpfs "$1" && shift && exec "$@"')
-    wrapped = ["unshare", "-Urm", "sh", str(script), str(tmp_path / "home")]
-    (tmp_path / "home").mkdir()
+    wrapped = ["unshare", "-Urm", "sh", str(script), str(folder / "home")]
+    (folder / "home").mkdir()
     try:
         subprocess.run([*wrapped, "true"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as fault:
         pytest.skip(f"no small disk can be made here: {fault}")
-    daemon = Daemon(tmp_path)
+    daemon = Daemon(folder)
     try:
         transcript(daemon.root, "one", "a heron stands")
         daemon.launch(*wrapped)
@@ -410,14 +410,14 @@ def test_what_lies_at_the_sockets_place_is_left_alone(daemon: Daemon, kind: str)
 
 
 @pytest.mark.parametrize("letters", ["a" * 150, "ü" * 60])
-def test_a_socket_path_too_long_has_a_short_one(tmp_path: Path, letters: str) -> None:
+def test_a_socket_path_too_long_has_a_short_one(folder: Path, letters: str) -> None:
     """Two homes with paths too long for a socket have two sockets in a private folder; clients find their own."""
     daemons: list[Daemon] = []
-    folder = Path(f"/tmp/fabled-{os.getuid()}")
-    before = set(folder.iterdir()) if folder.exists() else set()
+    shared = Path(f"/tmp/fabled-{os.getuid()}")
+    before = set(shared.iterdir()) if shared.exists() else set()
     try:
         for number in range(2):
-            top = tmp_path / letters / str(number)
+            top = folder / letters / str(number)
             top.mkdir(parents=True)
             daemon = Daemon(top, XDG_RUNTIME_DIR=str(top / "run"))
             del daemon.env["FABLED_HOME"]
@@ -432,16 +432,16 @@ def test_a_socket_path_too_long_has_a_short_one(tmp_path: Path, letters: str) ->
                 return done.returncode == 0 and json.loads(done.stdout)["pid"] == daemon.process.pid
 
             assert until(answer, 20)
-        new = set(folder.iterdir()) - before
+        new = set(shared.iterdir()) - before
         assert len(new) == 2 and all(len(os.fsencode(path)) <= 103 for path in new)
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert stat.S_IMODE(shared.stat().st_mode) == 0o700
         assert [daemon.stop() for daemon in daemons] == [0, 0]
-        assert not set(folder.iterdir()) & new
+        assert not set(shared.iterdir()) & new
     finally:
         for daemon in daemons:
             daemon.close()
-        for path in (set(folder.iterdir()) if folder.exists() else set()) - before:
-            path.unlink()
+        for path in (set(shared.iterdir()) if shared.exists() else set()) - before:
+            path.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("umask", ["000", "022"])
@@ -477,8 +477,9 @@ def test_nobody_else_can_read_what_it_keeps(daemon: Daemon, umask: str) -> None:
 def test_a_newer_map_is_left_alone(daemon: Daemon) -> None:
     """A Map of a newer version is neither read nor changed: exit 3."""
     daemon.map_db.parent.mkdir(parents=True)
-    script = "import sys, apsw; c = apsw.Connection(sys.argv[1]); c.execute('CREATE TABLE t(x); PRAGMA user_version=9999')"
-    subprocess.run([sys.executable, "-c", script, str(daemon.map_db)], check=True)
+    newer = "PRAGMA journal_mode=WAL; CREATE TABLE t(x); PRAGMA user_version=9999"
+    script = "import sys, apsw; apsw.Connection(sys.argv[1]).execute(sys.argv[2]).fetchall()"
+    subprocess.run([sys.executable, "-c", script, str(daemon.map_db), newer], check=True)
     before = hashlib.sha256(daemon.map_db.read_bytes()).digest()
     daemon.launch()
     code, said = daemon.exit()
@@ -489,11 +490,12 @@ def test_a_newer_map_is_left_alone(daemon: Daemon) -> None:
 
 def test_a_folder_it_may_not_write_is_one_clear_line(daemon: Daemon) -> None:
     """Where its home cannot be written the start says so and fails, without a traceback."""
-    (daemon.folder / "home").write_text("a file where a folder should be")
+    daemon.home.mkdir()
+    (daemon.home / "data").write_text("a file where a folder should be")
     daemon.launch()
     code, said = daemon.exit()
     assert code not in (0, 3, 78)
-    assert "Traceback" not in said and str(daemon.folder) in said
+    assert "Traceback" not in said and str(daemon.home / "data") in said
     assert len(said.strip().splitlines()) == 1
 
 
@@ -522,7 +524,7 @@ def test_a_first_index_can_be_watched_stopped_and_goes_on(daemon: Daemon) -> Non
     filler = "lorem ipsum dolor sit amet " * 40
     for number in range(40):
         path = transcript(daemon.root, f"s{number}", project=f"-p{number}")
-        texts = (record(f"s{number}", one, f"heron{number} {one} {filler}") for one in range(400))
+        texts = (record(f"s{number}", one, f"heron{number} {one} {filler}") for one in range(300))
         path.write_bytes(b"".join(texts))
     daemon.start(indexed=False)
     waits = []
@@ -539,7 +541,7 @@ def test_a_first_index_can_be_watched_stopped_and_goes_on(daemon: Daemon) -> Non
     assert time.monotonic() - begun < 5
     assert max(waits) < 1
     daemon.start()
-    assert until(lambda: daemon.status()["records"] == 40 * 400, 40)
+    assert until(lambda: daemon.status()["records"] == 40 * 300, 40)
     assert daemon.settled()
     daemon.stop()
     checked = daemon.command("check")

@@ -436,8 +436,9 @@ def test_structure_beyond_all_bounds_is_one_unparsed_span(monkeypatch: pytest.Mo
     ("data", "value"),
     [
         (b'{"a":1}', {"a": 1}),
-        (b'"\\ud83d"', "\ud83d"),
-        (b'"\xff"', "\udcff"),
+        (b'"\\ud83d"', "\ufffd"),
+        (b'"\xff"', "\ufffd"),
+        (b'{"\\ud83d":["\\ude00",{"a":"\\ud83d\\ude00\\ud83d"}]}', {"\ufffd": ["\ufffd", {"a": "😀\ufffd"}]}),
         (b'"a\x01b"', "a\x01b"),
         (b"[Infinity]", [float("inf")]),
         (b"12345678901234567890", 12345678901234567890),
