@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..store.rows import AGENTS, MEMBERSHIP, TITLE_RANK, TURN_KINDS, FileRow, short_key, title_of
+from ..store.batch import AGENTS, MEMBERSHIP, TITLE_RANK, TURN_KINDS, FileRow, short_key, title_of
 from ..store.schema import CALL, ORPHAN, TASK
 from ..store.vault import Place, Source
 from ..transcript import text as t

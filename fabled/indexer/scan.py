@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..store.rows import Batch, FileRow
+from ..store.batch import Batch, FileRow
 from ..store.vault import Place, Source
 from ..transcript.record import DIGEST_BYTES, digest, lines
 from .file import TAIL_CHECK, FileScan

@@ -20,7 +20,7 @@ from ..store.files import Stamp
 from ..store.ledger import Ledger
 from ..store.map import Map
 from ..store.memberships import Memberships
-from ..store.rows import FileRow
+from ..store.batch import FileRow
 from ..store.vault import LIVE_RANK, Listing, Place, Source, Vault
 from ..transcript import text as t
 from ..transcript.record import lines, loads, segments

@@ -13,7 +13,7 @@ import apsw
 
 from ..transcript import text as t
 from .files import Stamp
-from .rows import TURNS
+from .batch import TURNS
 from .schema import MAP_VERSION
 
 Found = tuple[int, list[str]]

@@ -11,7 +11,7 @@ from typing import Any
 from ..transcript import text as t
 from . import schema as s
 from .database import Database
-from .rows import FileRow, Known, short_key
+from .batch import FileRow, Known, short_key
 
 
 class Lookups(Database):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ..transcript import text as t
 from . import schema as s
 from .lookups import Lookups
-from .rows import AGENTS, MEMBERSHIP, Batch, FileRow, Reread, short_key
+from .batch import AGENTS, MEMBERSHIP, Batch, FileRow, Reread, short_key
 from .vault import Place
 
 FORGET_SLICE = 4_000

@@ -13,7 +13,7 @@ from ..transcript import threads as th
 from ..transcript.record import uuid_text
 from . import schema as s
 from .map import Map
-from .rows import AGENTS, MEMBERSHIP, TITLE_RANK, TURNS, Reread, short_key, title_of
+from .batch import AGENTS, MEMBERSHIP, TITLE_RANK, TURNS, Reread, short_key, title_of
 
 
 class Memberships:

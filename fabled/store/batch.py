@@ -1,0 +1,101 @@
+"""What passes between the indexer and the Map: what is known of a file, and what one transaction stores.
+
+Storing them is left to `map`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..transcript import text as t
+
+TURNS = f"({t.PROMPT},{t.REPLY},{t.CALL},{t.RESULT},{t.SUMMARY},{t.COMMAND})"
+TURN_KINDS = frozenset((t.PROMPT, t.REPLY, t.CALL, t.RESULT, t.SUMMARY, t.COMMAND))
+TITLE_RANK = {t.PROMPT: 1, t.COMMAND: 2, t.NOTICE: 3, t.SUMMARY: 4, t.QUEUED: 5, t.REPLY: 6, t.CALL: 7, t.RESULT: 8}
+MEMBERSHIP, AGENTS = 1, 2
+"""Bits of `dirty.what`."""
+Reread = Callable[[str, int, int], t.Facts | None]
+"""Reads a span again and says what it holds; None where it cannot be read."""
+
+
+def title_of(facts: t.Facts) -> str:
+    """A one-line title from a record's text."""
+    return " ".join((facts.text or facts.thinking)[: 2 * t.TITLE_LIMIT].split())[: t.TITLE_LIMIT]
+
+
+@dataclass(slots=True)
+class FileRow:
+    """What the Map remembers of a file."""
+
+    id: int
+    path: str
+    rank: int
+    agent: int | None
+    session: int | None
+    folder: str | None
+    project: str | None
+    stamp: tuple[int, int, int, int]
+    """dev, ino, size, mtime_ns (-1: too young to prove anything)"""
+    resume_offset: int
+    resume_line: int
+    tail: bytes | None
+    complete: bool
+    replaces: int | None
+    has_prompts: bool
+    guessed: bool
+    current: str | None
+    """key of the thread that runs where the file ends"""
+    meta_stamp: int | None
+
+    @property
+    def order(self) -> tuple[int, str]:
+        return self.rank, self.path
+
+
+@dataclass(slots=True)
+class Known:
+    """A record the Map holds, as far as a new copy of it needs."""
+
+    id: int
+    file: int
+    offset: int
+    length: int
+    digest: bytes | None
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows gathered for one transaction."""
+
+    files: list[tuple[Any, ...]] = field(default_factory=list)
+    copies: list[tuple[int, int, int, int, bytes, int]] = field(default_factory=list)
+    records: list[tuple[Any, ...]] = field(default_factory=list)
+    texts: list[tuple[int, str, str, str]] = field(default_factory=list)
+    gaps: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    links: list[tuple[int, int, int, int]] = field(default_factory=list)
+    touches: list[tuple[int, int]] = field(default_factory=list)
+    titles: list[tuple[int, int | None, bytes | None, int, str]] = field(default_factory=list)
+    citations: list[tuple[int, str]] = field(default_factory=list)
+    moved: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    """(file, offset, length, record, file it is moved from): a best pointer that follows its bytes"""
+    pointers: list[tuple[int, int, int, int, int | None]] = field(default_factory=list)
+    rewritten: list[int] = field(default_factory=list)
+    """records whose text and links are replaced in this transaction"""
+    changed: list[tuple[Any, ...]] = field(default_factory=list)
+    threads: dict[int, list[Any]] = field(default_factory=dict)
+    """thread → [turns, tokens, first_ts, last_ts, title rank, title record, title]"""
+    forks: dict[int, str] = field(default_factory=dict)
+    dirty: dict[int, int] = field(default_factory=dict)
+    file_sessions: set[tuple[int, int]] = field(default_factory=set)
+    first_id: int = 0
+    weight: int = 0
+
+    def mark(self, session: int, what: int) -> None:
+        self.dirty[session] = self.dirty.get(session, 0) | what
+
+
+def short_key(uuid: bytes) -> int:
+    """A link key of a uuid."""
+    return int.from_bytes(uuid[:8], "big", signed=True)
