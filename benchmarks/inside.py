@@ -54,7 +54,7 @@ class Home:
     def update(self, *paths: Path) -> tuple[float, Any]:
         """CPU seconds of one update, and its report."""
         began = time.process_time()
-        report = self.indexer.update([str(path) for path in paths] or None)
+        report = self.indexer.update([str(path) for path in paths] or None, count=not paths)
         return time.process_time() - began, report
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ class Tail:
         self._prompt = next((record["promptId"] for record in reversed(linked) if record.get("promptId")), None)
         text = " ".join(str(record.get("message", "")) for record in linked[-200:])
         self._words = re.findall("[A-Za-z_]{3,20}", text) or ["word"]
-        self._random = Random(str(path.name))
+        self._random = Random(f"{path.name} {path.stat().st_size}")  # never the same uuids twice
 
     def lines(self, count: int) -> Iterator[bytes]:
         for number in range(count):

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from fabled import errors
 from fabled.answers import Reader, answer, block_bytes
+from fabled.store import schema
+from fabled.store.marker import TOKENIZER, Marker
 from fabled.store.queries import Queries
 from fabled.store.reading import Reading
 from fabled.transcript.render import SNIPPET_CHARS
@@ -284,6 +286,16 @@ def test_snippets_are_masked_bounded_and_whole(home: Home, ask: Ask) -> None:
     assert KEY[7:20] not in json.dumps(ask("thread", id=thread))
     assert KEY in ask("thread", id=thread, raw=True)["turns"][0]["text"]
     assert KEY.encode() in block_bytes(Reader(Queries(str(home.map_db)), home.vault), {"id": one.records[1]["uuid"]})
+
+
+def test_words_are_marked_as_the_index_finds_them() -> None:
+    """The tokenizer is the index's; stems, phrases and wide characters have their right places."""
+    assert f"tokenize='{TOKENIZER}'" in schema.MAP
+    marker = Marker()
+    assert marker.marks("Running, ran; 日本 façade runs", ["run", "FACADE"]) == [(0, 7), (17, 23), (24, 28)]
+    assert marker.marks("the foo-bar and foo, bar; foo x bar", ["foo bar", "bar"]) == [(4, 11), (16, 24), (32, 35)]
+    assert marker.marks("", ["x"]) == marker.marks("x", []) == []
+    marker.close()
 
 
 def test_nothing_found_names_words_that_do_occur(home: Home, ask: Ask) -> None:

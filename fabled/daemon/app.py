@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -24,11 +24,14 @@ from fabled import config as configuration
 from fabled import logs
 from fabled.config import Config
 from fabled.daemon import memory, notify, protocol
-from fabled.daemon.desk import Desk, Sources, Warning_
+from fabled.daemon.concerns import Concern
+from fabled.daemon.desk import Desk, Sources
 from fabled.daemon.inbox import Inbox
+from fabled.daemon.listen import bind, claim
 from fabled.daemon.observer import Hears, Watcher, WatchState
 from fabled.daemon.schedule import Periodic, Schedule
-from fabled.daemon.server import Server, bind, claim
+from fabled.daemon.server import Server
+from fabled.daemon.trouble import storage_trouble
 from fabled.daemon.writer import IDLE, SWEEP, Health, Tells, Writer
 from fabled.errors import AlreadyRunning, BadConfig, StorageFault
 from fabled.indexer import Indexer, Progress
@@ -38,6 +41,8 @@ from fabled.store.map import Map
 from fabled.store.vault import Vault
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 # From the wish to stop to the end of the process, whatever hangs: transactions are atomic, so it may be cut short.
 STOP_SECONDS = 4.0
@@ -115,22 +120,18 @@ class Daemon:
         threading.excepthook = _log_uncaught
         private_folder(places.vault)
         _tighten(places.data, places.state)
-        self._map = Map(places.map_db)
-        left.callback(self._map.close)
+        self._map = self._open_map()
+        left.callback(lambda: self._map.close())
         self._ledger = Ledger(places.ledger_db)
         left.callback(self._ledger.close)
-        if self._map.rebuilt is not None:
-            log.warning("map.rebuilt", reason=self._map.rebuilt)
-        self._rebuilt = self._map.rebuilt
 
     def _start(self, left: contextlib.ExitStack) -> None:
         config, places = self._config, self._config.places
         self._hear_signals(left)
         self._inbox = Inbox(config.quiet_seconds, config.max_wait_seconds)
-        indexer = Indexer(self._map, self._vault(), self._ledger)
         self._writer = Writer(
             self._inbox,
-            indexer,
+            _unless_damaged(lambda: Indexer(self._map, self._vault(), self._ledger)) or self._renew_map(),
             self._stopping,
             Tells(
                 event=self._publish,
@@ -138,6 +139,7 @@ class Daemon:
                 ready=self._ready,
                 failed=lambda: self._words.put("failed: the index"),
             ),
+            renew=self._renew_map,
         )
         beat_folder = os.path.join(places.state, "watch")
         self._watcher = Watcher(
@@ -155,7 +157,7 @@ class Daemon:
                 watch=lambda: self._watcher.state,
                 jobs=lambda: self._schedule.jobs() if self._schedule is not None else (),
                 reload=self.reload,
-                notes=self._notes,
+                concerns=self._concerns,
             ),
         )
         # The server first: how the daemon is can be asked while it begins. Its socket is removed last.
@@ -182,6 +184,27 @@ class Daemon:
         )
         self._schedule.start()
         log.info("daemon.started", version=fabled.__version__, pid=os.getpid(), path=places.socket)
+
+    def _open_map(self) -> Map:
+        path = self._config.places.map_db
+        # The Map itself notices when it is no database at all; damage deep inside shows where it is met.
+        map_ = _unless_damaged(lambda: Map(path))
+        aside = ""
+        if map_ is None:
+            aside = _put_aside(path)
+            map_ = Map(path)
+        self._rebuilt = f"it was damaged; it was moved to {aside}" if aside else map_.rebuilt
+        if self._rebuilt is not None:
+            log.warning("map.rebuilt", reason=self._rebuilt)
+        return map_
+
+    def _renew_map(self) -> Indexer:
+        """Put a damaged Map aside and begin another; it is derived, so all that is lost is time."""
+        self._map.close()
+        aside = _put_aside(self._config.places.map_db)
+        self._map = self._open_map()
+        self._rebuilt = f"it was damaged; it was moved to {aside}"
+        return Indexer(self._map, self._vault(), self._ledger)
 
     def _vault(self) -> Vault:
         return Vault([self._config.places.vault, *self._config.vaults], self._config.roots)
@@ -239,7 +262,8 @@ class Daemon:
                 notify.ready("running")
             self._problems = ()
             old, self._config = self._config, new
-            logs.setup(new, foreground=True, json_lines=self._json_lines)
+            if old.log_level != new.log_level:
+                logs.setup(new, foreground=True, json_lines=self._json_lines)
             self._inbox.pace(new.quiet_seconds, new.max_wait_seconds)
             if (old.roots, old.vaults) != (new.roots, new.vaults):
                 self._watcher.follow(new.roots, (new.places.vault, *new.vaults))
@@ -279,19 +303,14 @@ class Daemon:
     def _publish(self, name: str, value: Mapping[str, object]) -> None:
         self._server.publish(name, protocol.event(name, value))
 
-    def _notes(self) -> tuple[Warning_, ...]:
+    def _concerns(self) -> tuple[Concern, ...]:
         found = []
         if self._problems:
-            more = f" and {len(self._problems) - 1} more" if len(self._problems) > 1 else ""
-            found.append(
-                Warning_(
-                    "config",
-                    f"the configuration file was not taken over: {self._problems[0]}{more}",
-                    "correct it, then fabled config check or SIGHUP",
-                )
-            )
+            more = f", and {len(self._problems) - 1} more" if len(self._problems) > 1 else ""
+            said = f"the configuration file was not taken over: {self._problems[0]}{more}"
+            found.append(Concern("config", said, "correct it, then have it read again (SIGHUP)"))
         if self._rebuilt is not None:
-            found.append(Warning_("rebuilt", f"the Map was built anew: {self._rebuilt}"))
+            found.append(Concern("rebuilt", f"the Map was built anew: {self._rebuilt}"))
         return tuple(found)
 
     def _progress(self, progress: Progress) -> None:
@@ -325,7 +344,7 @@ class Daemon:
         limit.daemon = True
         limit.start()
         self._stopping.set()
-        self._server.stop()
+        all_ended = self._server.stop()
         if self._schedule is not None:
             self._schedule.stop()
         self._watcher.stop()
@@ -334,6 +353,29 @@ class Daemon:
         left.close()
         limit.cancel()
         log.info("daemon.stopped", reason=why)
+        if not all_ended:
+            # A question of minutes is still being answered, for nobody: the interpreter's end would wait for it.
+            os._exit(code)
+
+
+def _unless_damaged(make: Callable[[], T]) -> T | None:
+    """What is made of the Map; None where that meets damage."""
+    try:
+        return make()
+    except Exception as fault:
+        if storage_trouble(fault) != "damaged":
+            raise
+        log.error("map.damaged", reason=str(fault))
+        return None
+
+
+def _put_aside(path: str) -> str:
+    """Move a Map that nobody has open out of the way, and say where to."""
+    aside = f"{path}.corrupt-{time.strftime('%Y%m%dT%H%M%S')}"
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(path + suffix, aside + suffix)
+    return aside
 
 
 def _tighten(*folders: str) -> None:

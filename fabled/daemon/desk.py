@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
@@ -19,11 +19,13 @@ import fabled
 from fabled import answers, present
 from fabled.config import Config, cleanup_days
 from fabled.daemon import memory, protocol
+from fabled.daemon.concerns import Concern, concerns
 from fabled.daemon.inbox import Inbox, Job
 from fabled.daemon.observer import WatchState
 from fabled.daemon.protocol import METHODS, PROTOCOL, As, Request
 from fabled.daemon.schedule import JobState
-from fabled.daemon.writer import REPAIR, SWEEP, Health, storage_trouble
+from fabled.daemon.trouble import storage_trouble
+from fabled.daemon.writer import REPAIR, SWEEP, Health
 from fabled.errors import FabledError, StaleIndexError, StorageFault
 from fabled.store.queries import Queries
 from fabled.store.vault import Vault
@@ -32,9 +34,7 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-BIG_WAL_BYTES = 64 << 20
 REPAIR_SECONDS = 60.0
-SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +46,8 @@ class Sources:
     watch: Callable[[], WatchState]
     jobs: Callable[[], tuple[JobState, ...]]
     reload: Callable[[], None]
-    notes: Callable[[], tuple[Warning_, ...]]
-    """what else is worth a warning"""
-
-
-@dataclass(frozen=True, slots=True)
-class Warning_:
-    """Something a person should know, and what to do about it."""
-
-    code: str
-    message: str
-    hint: str = ""
+    concerns: Callable[[], tuple[Concern, ...]]
+    """what only the daemon as a whole knows of"""
 
 
 class Desk:
@@ -253,8 +244,8 @@ class Desk:
             "vault": {"generations": 0, "bytes": 0, "logical_bytes": 0, **(counts.get("vault") or {})},
             "prune": {},
         }
-        warnings = [*_warnings(value, config, health, watch), *self._sources.notes()]
-        value["warnings"] = [asdict(warning) for warning in warnings]
+        found = (*concerns(value, config, health, watch), *self._sources.concerns())
+        value["warnings"] = [asdict(concern) for concern in found]
         return value
 
     def counts(self) -> Mapping[str, Any]:
@@ -283,7 +274,7 @@ class Desk:
         try:
             reader = self._reader()
             begun = time.monotonic()
-            values = answers.answer(reader, "status_counts", {})
+            values = answers.answer(reader, "status_counts", self._counting())
         except Exception as fault:
             self.leave()
             if storage_trouble(fault) == "damaged":
@@ -306,59 +297,6 @@ class _Counts:
     changes: int
     at: float
     seconds: float
-
-
-def _warnings(value: Mapping[str, Any], config: Config, health: Health, watch: WatchState) -> list[Warning_]:
-    places = config.places
-    found: list[Warning_] = []
-
-    def warn(code: str, message: str, hint: str = "") -> None:
-        found.append(Warning_(code, message, hint))
-
-    storage = health.storage
-    if storage is not None:
-        waited = f"changes have waited for {int(time.time() - storage.since)} s"
-        if storage.kind == "locked":
-            warn("locked", f"another process has locked the Map; {waited}", storage.message)
-        elif storage.kind == "full":
-            warn("disk_full", f"the disk is full; {waited}", f"free space where {places.data} lies")
-        else:
-            warn("storage", f"the Map cannot be written; {waited}", storage.message)
-    if watch.mode == "polling":
-        every = f"every {config.degraded_sweep_seconds:g} s"
-        warn("watcher", f"changes are looked for {every}, not told by events: {watch.reason}", watch.hint)
-    for root in watch.waiting:
-        hint = f"if transcripts lie elsewhere, set roots in {places.config_file}"
-        warn("root_missing", f"waiting for {root}: it does not exist", hint)
-    for note in health.notes:
-        warn("root_empty", note, "see that its disk is there")
-    if value["wal_bytes"] > BIG_WAL_BYTES:
-        megabytes = value["wal_bytes"] >> 20
-        message = f"the Map's write-ahead log has grown to {megabytes} MB: a program keeps reading the Map"
-        warn("wal", message, f"end what has {places.map_db} open")
-    vanished = tuple(dict.fromkeys(loss.session_id for loss in health.losses if loss.kind == "vanished"))
-    if vanished:
-        message = f"vanished sessions without a copy: {len(vanished)} ({_some(vanished)})"
-        warn("vanished", message, "if there is a backup of them, put them back")
-    for loss in [loss for loss in health.losses if loss.kind == "shrunk"][:SHOWN]:
-        warn("shrunk", f"{loss.path} lost {loss.nowhere} records that nothing else holds", "put it back from a backup")
-    if value.get("near_cleanup"):
-        ids = _some([str(one["session_id"]) for one in value.get("near_cleanup_sessions") or ()])
-        message = f"{value['near_cleanup']} sessions exist only as live transcripts that the client will soon delete"
-        warn("cleanup", f"{message} ({ids})", "raise cleanupPeriodDays in the client's settings.json")
-    if value.get("unparsed"):
-        first = next(iter(value.get("unparsed_spans") or ()), None)
-        where = f"; the first: {first['path']}, line {first['line']}" if isinstance(first, Mapping) else ""
-        warn("unparsed", f"{value['unparsed']} places in transcripts are no records{where}", "fabled spans FILE")
-    if health.failed:
-        path, reason = health.failed[0]
-        more = f", and {len(health.failed) - 1} more" if len(health.failed) > 1 else ""
-        warn("unreadable", f"not read: {path} ({reason}){more}", "each is tried again when it changes")
-    return found
-
-
-def _some(ids: Sequence[str]) -> str:
-    return ", ".join(ids[:SHOWN]) + (", …" if len(ids) > SHOWN else "")
 
 
 def _size(path: str) -> int:

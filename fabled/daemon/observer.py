@@ -31,6 +31,7 @@ from watchdog.events import (
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, EventEmitter, ObservedWatch
 
+from fabled.daemon.folders import below, folders, real_paths, two_above
 from fabled.daemon.limits import explain, is_limit
 
 SUFFIXES = (".jsonl", ".jsonl.zst", ".meta.json")
@@ -67,7 +68,7 @@ with contextlib.suppress(ImportError):  # not on every system
     InotifyWatchGroup.__repr__ = object.__repr__  # type: ignore[method-assign]
 
 # Dropping a watch makes its OS thread complain, as an error, that it was ended.
-logging.getLogger("watchdog.observers.inotify").addFilter(lambda said: "thread is inactive" not in said.msg)
+logging.getLogger("watchdog.observers.inotify").addFilter(lambda said: "thread is inactive" not in str(said.msg))
 
 # A watch costs an OS thread; a history linked together from more folders than this is followed by the sweep.
 MOST_LINKS = 32
@@ -138,8 +139,8 @@ class Watcher:
         patience_seconds: float = 5.0,
     ) -> None:
         """`own` are the daemon's own folders: should one lie below a root, nothing in it is reported."""
-        self._roots = _real(roots)
-        self._vaults = tuple(vault for vault in _real(vaults) if vault not in self._roots)
+        self._roots = real_paths(roots)
+        self._vaults = tuple(vault for vault in real_paths(vaults) if vault not in self._roots)
         self._own = tuple({form for folder in own for form in (os.path.abspath(folder), os.path.realpath(folder))})
         self._beat_folder = os.path.realpath(beat_folder)
         self._hears = hears
@@ -188,9 +189,9 @@ class Watcher:
 
     def follow(self, roots: Sequence[str], vaults: Sequence[str]) -> None:
         """Take over new settings."""
-        new = _real(roots)
+        new = real_paths(roots)
         with self._notes_changed:
-            self._roots, self._vaults = new, tuple(vault for vault in _real(vaults) if vault not in new)
+            self._roots, self._vaults = new, tuple(vault for vault in real_paths(vaults) if vault not in new)
         self._note("check")
 
     @property
@@ -290,6 +291,9 @@ class Watcher:
                     self._hears.path(named)
             if not added and not dropped:
                 break
+        for root in self._roots:
+            if os.path.isdir(root) and not os.access(root, os.R_OK | os.X_OK):
+                yield f"{root} may not be read", "give yourself the right to read it"
         for watch, refusal in refused.items():
             if is_limit(refusal) or os.path.isdir(watch.path):
                 yield explain(refusal, watch.path)
@@ -303,13 +307,13 @@ class Watcher:
             if os.path.isdir(real):
                 trees.setdefault(real, root)
             for path in dict.fromkeys((root, real)):
-                above += _two_above(path)
+                above += two_above(path)
         for vault in self._vaults:
             if os.path.isdir(vault):
                 trees.setdefault(vault, vault)
         for real, named in self._links.items():
             trees.setdefault(real, named)
-        tops = [real for real in trees if not any(_below(real, other) for other in trees if other != real)]
+        tops = [real for real in trees if not any(below(real, other) for other in trees if other != real)]
         wanted = [_watch(real, trees[real], "tree") for real in tops]
         wanted.append(_watch(self._made_beat_folder(), self._beat_folder, "beat"))
         wanted += [_watch(path, path, "above") for path in dict.fromkeys(map(os.path.realpath, above))]
@@ -394,7 +398,7 @@ class Watcher:
         watched = {path for path, number in by_path.copy().items() if number != -1}
         return [
             path
-            for path, _ in _folders(tree.path)
+            for path, _ in folders(tree.path)
             if os.fsencode(path) not in watched and os.access(path, os.R_OK)
         ]
 
@@ -404,10 +408,10 @@ class Watcher:
         tops = [top for top in map(os.path.realpath, (*self._roots, *self._vaults)) if os.path.isdir(top)]
         names = dict(zip(map(os.path.realpath, self._roots), self._roots, strict=True))
         for top in tops:
-            for path, found in _folders(top):
+            for path, found in folders(top):
                 for name in found:
                     real = os.path.realpath(os.path.join(path, name))
-                    known = any(real == other or _below(real, other) or _below(other, real) for other in tops)
+                    known = any(real == other or below(real, other) or below(other, real) for other in tops)
                     if not known and len(links) < MOST_LINKS:
                         links.setdefault(real, names.get(top, top) + os.path.join(path, name)[len(top) :])
         return links
@@ -480,7 +484,8 @@ class Watcher:
         def state(root: str) -> Literal["watched", "waiting", "unwatched"]:
             if not os.path.isdir(root):
                 return "waiting"
-            return "watched" if any(root == tree or _below(root, tree) for tree in watched) else "unwatched"
+            covered = any(root == tree or below(root, tree) for tree in watched)
+            return "watched" if covered and os.access(root, os.R_OK | os.X_OK) else "unwatched"
 
         return tuple(RootState(root, state(root)) for root in self._roots)
 
@@ -514,9 +519,9 @@ class Watcher:
 
     def _is_ours(self, path: str, watch: _Watch) -> bool:
         """Below a folder of our own that lies in a tree; the vault may lie there too, and is not ours to skip."""
-        if any(path == vault or _below(path, vault) for vault in self._vaults):
+        if any(path == vault or below(path, vault) for vault in self._vaults):
             return False
-        return any(_below(own, watch.path) and (path == own or _below(path, own)) for own in self._own)
+        return any(below(own, watch.path) and (path == own or below(path, own)) for own in self._own)
 
     def _above(self, handler: _Handler, event: FileSystemEvent) -> None:
         """In a folder above a root: only what bears the name of the root, or of a folder on the way to it."""
@@ -524,7 +529,7 @@ class Watcher:
             path = os.fsdecode(raw)
             for root in self._roots:
                 for target in dict.fromkeys((root, os.path.realpath(root))):
-                    if path and (target == path or _below(target, path)):
+                    if path and (target == path or below(target, path)):
                         self._hears.path(root)
                         self._note("roots")
 
@@ -569,46 +574,9 @@ class _Scheduled:
     handler: _Handler
 
 
-# ── folders ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _real(paths: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(os.path.realpath(path) for path in paths))
-
-
-def _below(path: str, folder: str) -> bool:
-    return path.startswith(folder.rstrip("/") + "/")
-
-
 def _watch(path: str, named: str, kind: Literal["tree", "above", "beat"]) -> _Watch | None:
     try:
         status = os.stat(path)
     except OSError:
         return None
     return _Watch(path, named, kind, (status.st_dev, status.st_ino))
-
-
-def _two_above(path: str) -> list[str]:
-    """The two folders that tell of a path's coming, going and renaming: its nearest existing one and that one's."""
-    folder = os.path.dirname(path)
-    while not os.path.isdir(folder):
-        folder = os.path.dirname(folder)
-    return list(dict.fromkeys((folder, os.path.dirname(folder))))
-
-
-def _folders(top: str) -> Iterator[tuple[str, list[str]]]:
-    """Every folder of a tree with the names of the symlinks to folders in it."""
-    waiting = [top]
-    while waiting:
-        path = waiting.pop()
-        links: list[str] = []
-        try:
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    elif entry.is_symlink() and entry.is_dir():
-                        links.append(entry.name)
-        except OSError:
-            pass  # gone or closed to us: there is nothing to watch in it, and the indexer reports it
-        yield path, links

@@ -5,7 +5,6 @@ What is done is the indexer's business; when it is due, the inbox's.
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 import time
@@ -17,6 +16,7 @@ import structlog
 
 from fabled.daemon import memory
 from fabled.daemon.inbox import Asked, Batch, Inbox, Job
+from fabled.daemon.trouble import of_sqlite, storage_trouble
 from fabled.errors import FabledError, NotRunning, StorageFault
 from fabled.indexer import Indexer, IndexReport, Progress
 from fabled.store.ledger import Loss
@@ -98,8 +98,18 @@ class Tells:
 class Writer:
     """Owner of the writing connection from `start` to the end of its OS thread, and of its `health`."""
 
-    def __init__(self, inbox: Inbox, indexer: Indexer, stopping: threading.Event, tells: Tells | None = None) -> None:
+    def __init__(
+        self,
+        inbox: Inbox,
+        indexer: Indexer,
+        stopping: threading.Event,
+        tells: Tells | None = None,
+        *,
+        renew: Callable[[], Indexer] | None = None,
+    ) -> None:
+        """`renew` puts a Map aside that is damaged beyond repair, and gives an indexer with a new one."""
         self._inbox = inbox
+        self._renew = renew
         self._indexer = indexer
         self._stopping = stopping
         self._tells = tells or Tells()
@@ -271,10 +281,16 @@ class Writer:
                 if self._stopping.is_set():
                     raise _Stopping from None
                 if kind == "damaged":
-                    if tries < 3 and self._repair(None):
-                        tries += 1
-                        continue
-                    raise
+                    # First the full text, then the Map as a whole; if that does not help, it is not the Map.
+                    tries += 1
+                    if not (tries == 1 and self._repair(None)):
+                        if tries > 2 or self._renew is None:
+                            raise
+                        log.error("map.damaged", reason=str(fault))
+                        self._indexer = self._renew()
+                        self._set(changes=self._health.changes + 1)
+                        self._inbox.ask(SWEEP, "the Map was damaged and is built anew")
+                    continue
                 message = getattr(fault, "message", "") or str(fault)
                 self._set(phase="waiting", progress=None, storage=StorageWait(kind, message, since))
                 if kind != "locked":
@@ -379,9 +395,10 @@ class Writer:
         try:
             damaged = self._indexer.repair()
         except Exception as fault:
-            if storage_trouble(fault) in (None, "damaged"):
+            if storage_trouble(fault) is None:
                 raise
-            log.warning("repair.postponed", reason=str(fault))
+            # Locked or full: later. Damaged elsewhere, too: the next update meets it.
+            log.warning("repair.failed", reason=str(fault))
             damaged = False
         if damaged:
             self._set(fts_rebuilds=self._health.fts_rebuilds + 1, changes=self._health.changes + 1)
@@ -405,41 +422,6 @@ class Writer:
             return os.stat(self._indexer.map.path + "-wal").st_size
         except OSError:
             return 0
-
-
-# SQLite's own faults by the name its library gives them: that library is imported in `store` only. They stand behind
-# a StorageFault as what it came from.
-_TROUBLES: dict[str, Literal["locked", "full", "failing", "damaged"]] = {
-    "BusyError": "locked",
-    "LockedError": "locked",
-    "FullError": "full",
-    "CorruptError": "damaged",
-    "NotADBError": "damaged",
-    "IOError": "failing",
-    "ReadOnlyError": "failing",
-    "CantOpenError": "failing",
-    "NomemError": "failing",
-    "PermissionsError": "failing",
-}
-
-
-def of_sqlite(fault: BaseException | None) -> str | None:
-    """The name of SQLite's fault at the bottom of this one."""
-    while fault is not None:
-        if type(fault).__module__.split(".")[0] == "apsw":
-            return type(fault).__name__
-        fault = fault.__cause__ or fault.__context__
-    return None
-
-
-def storage_trouble(fault: BaseException) -> Literal["locked", "full", "failing", "damaged"] | None:
-    """What kind of trouble of SQLite or the disk a fault is, if it is one that may pass or can be mended."""
-    name = of_sqlite(fault)
-    if name is not None:
-        return _TROUBLES.get(name)
-    if isinstance(fault, OSError) and fault.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "full"
-    return "failing" if isinstance(fault, StorageFault) else None
 
 
 def _named(fault: BaseException) -> str:

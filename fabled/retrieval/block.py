@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import BadRequest
-from ..store.queries import Copy, Record
 from ..store.reading import Reading
+from ..store.rows import Copy, Record
 from ..transcript.record import content_id, uuid_text
 from .common import Params, Reader, find_record, iso, text_of
 

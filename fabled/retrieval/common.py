@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..errors import Ambiguous, BadRequest, NotFound
-from ..store.queries import Queries, Record, Thread
+from ..store.queries import Queries
+from ..store.rows import Record, Thread
 from ..store.vault import Vault
 from ..transcript import render
 from ..transcript.record import uuid_text

@@ -20,8 +20,8 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from ..errors import BadRequest, FabledError
-from ..store.queries import Copy, Hit, Record, Thread, Where
 from ..store.reading import Reading
+from ..store.rows import Copy, Hit, Record, Thread, Where
 from ..transcript import query as q
 from ..transcript import render
 from ..transcript import text as t

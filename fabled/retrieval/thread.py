@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import BadRequest, NotFound, StaleIndexError, Unreadable
-from ..store.queries import Copy, Thread, TurnRow
 from ..store.reading import Reading
+from ..store.rows import Copy, Thread, TurnRow
 from ..transcript import render
 from ..transcript.chain import Link, abandoned
 from ..transcript.text import PROMPT, estimate

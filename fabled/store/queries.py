@@ -12,7 +12,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
 import apsw
@@ -21,118 +21,14 @@ from ..errors import NewerSchema, NoIndex, StorageFault
 from ..transcript.query import glob
 from ..transcript.text import OTHER, SIDECHAIN
 from . import schema as s
+from .marker import Marker
+from .rows import Copy, Hit, Record, Thread, TurnRow, Where
 
-TOKENIZER = "porter unicode61 remove_diacritics 2"
 TEXT_WEIGHT, THINKING_WEIGHT, PARTS_WEIGHT = 1.0, 0.5, 1.0
 """BM25 weights of the columns of `fts`: a thought is worth less than what was said."""
 LIVE_RANK = 1 << 30
 _NEAR_BEGIN, _NEAR_LOOKED_AT = 3, 4_000
 """Letters that a word has in common with those that are offered instead of it, and how many of these are looked at."""
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """What restricts a search. None: not restricted. An empty tuple: nothing can match."""
-
-    sessions: tuple[int, ...] | None = None
-    own: bool = False
-    """the sessions were asked for by name: their forked copies count as theirs"""
-    kinds: tuple[int, ...] | None = None
-    tools: tuple[int, ...] | None = None
-    files: tuple[int, ...] | None = None
-    since: int | None = None
-    until: int | None = None
-    term: str | None = None
-    """full-text expression that the thread must hold somewhere"""
-    subagents: bool | None = None
-    """True: their records count apart, False: not at all, None: with their thread"""
-
-    @property
-    def nothing(self) -> bool:
-        return () in (self.sessions, self.kinds, self.tools, self.files)
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A record that answers, with its thread; the lower the score the better (BM25 as FTS5 gives it)."""
-
-    record: int
-    thread: int
-    side: int
-    """0, or what tells a subagent's records from its thread's own"""
-    score: float
-    ts: int
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """One place where a record's bytes lie."""
-
-    file: int
-    path: str
-    generation: str | None
-    rank: int
-    offset: int
-    length: int
-    line: int
-    digest: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What the Map says of one record."""
-
-    id: int
-    uuid: bytes
-    session: int
-    session_id: str
-    project: str | None
-    type: str
-    kind: int
-    ts: int | None
-    flags: int
-    hidden: int
-    thread: int | None
-    parent: bytes | None
-    tool: str | None
-    agent: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Thread:
-    """What the Map says of one thread."""
-
-    id: int
-    session: int
-    session_id: str
-    project: str | None
-    prompt: str | None
-    title: str | None
-    first_ts: int | None
-    last_ts: int | None
-    turns: int
-    tokens: int
-    canonical: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class TurnRow:
-    """One record of a thread, in its place."""
-
-    id: int
-    uuid: bytes
-    kind: int
-    type: str
-    ts: int | None
-    flags: int
-    hidden: int
-    parent: bytes | None
-    tokens: int
-    agent: int | None
-    tool: str | None
-    file: int
-    rank: int
-    offset: int
 
 
 @dataclass(slots=True)
@@ -452,8 +348,8 @@ class Queries:
             return Thread(*row)
         if not self.loose(session):
             return None
-        name = self._rows("SELECT session_id,project FROM sessions WHERE id=?", session)[0]
-        return Thread(0, session, *name, None, None, None, None, 0, 0, None)
+        session_id, project = self._rows("SELECT session_id,project FROM sessions WHERE id=?", session)[0]
+        return Thread(0, session, session_id, project, None, None, None, None, 0, 0, None)
 
     def loose(self, session: int) -> list[int]:
         """The records with something to say that have not even the row of unattached records to belong to."""
@@ -757,66 +653,3 @@ def _test(where: Where) -> tuple[str, dict[str, Any]]:
     if where.subagents is False:
         tests.append(f"r.agent IS NULL AND r.flags&{SIDECHAIN}=0")
     return " AND ".join(tests), args
-
-
-class Marker:
-    """Finds words and phrases in a text as the index would: with its own tokenizer, stems and all."""
-
-    def __init__(self) -> None:
-        self._db = apsw.Connection(":memory:")
-        name, *options = TOKENIZER.split()
-        self._tokens = self._db.fts5_tokenizer(name, options)
-
-    def close(self) -> None:
-        self._db.close()
-
-    def _stems(self, text: bytes, reason: int) -> list[tuple[int, int, str]]:
-        return cast("list[tuple[int, int, str]]", self._tokens(text, reason, None, include_colocated=False))
-
-    def stem(self, word: str) -> str | None:
-        """How the index writes the first word of a text."""
-        found = self._stems(word.encode(), apsw.FTS5_TOKENIZE_QUERY)
-        return found[0][2] if found else None
-
-    def spelt(self, text: str, stem: str) -> str | None:
-        """The first word of `text` that has this stem, as it stands there."""
-        data = text.encode()
-        for start, end, found in self._stems(data, apsw.FTS5_TOKENIZE_DOCUMENT):
-            if found == stem:
-                return data[start:end].decode()
-        return None
-
-    def marks(self, text: str, phrases: Iterable[str]) -> list[tuple[int, int]]:
-        """(start, end), in characters, of each place in `text` where one of `phrases` stands; none overlap."""
-        data = text.encode()
-        words = self._stems(data, apsw.FTS5_TOKENIZE_DOCUMENT)
-        wanted: dict[str, list[list[str]]] = {}
-        for phrase in phrases:
-            stems = [stem for _, _, stem in self._stems(phrase.encode(), apsw.FTS5_TOKENIZE_QUERY)]
-            if stems:
-                wanted.setdefault(stems[0], []).append(stems)
-        found: list[tuple[int, int]] = []
-        for index in [index for index, word in enumerate(words) if word[2] in wanted]:
-            start, _, stem = words[index]
-            for stems in wanted[stem]:
-                run = words[index : index + len(stems)]
-                if len(stems) > 1 and [word for _, _, word in run] != stems:
-                    continue
-                if found and start < found[-1][1]:
-                    found[-1] = (found[-1][0], max(run[-1][1], found[-1][1]))
-                else:
-                    found.append((start, run[-1][1]))
-        return found if len(data) == len(text) else _in_characters(data, found)
-
-
-def _in_characters(data: bytes, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Byte offsets, ascending, as offsets in characters."""
-    found = []
-    at = count = 0
-    for start, end in spans:
-        count += len(data[at:start].decode())
-        first = count
-        count += len(data[start:end].decode())
-        found.append((first, count))
-        at = end
-    return found

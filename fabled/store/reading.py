@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import StaleIndexError, Unreadable
 from ..transcript.record import DIGEST_BYTES, HUGE_LINE, lines, segments
-from .queries import Copy
+from .rows import Copy
 from .vault import Source, Vault
 
 _OPEN_FILES = 8

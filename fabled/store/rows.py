@@ -1,103 +1,113 @@
-"""The rows that pass between the indexer and the Map: what is known of a file, and what one transaction stores.
+"""The rows of the Map as answers use them: records, their copies, threads, turns, hits.
 
-Storing them is left to `map`.
+Fetching them is left to `queries`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
-
-from ..transcript import text as t
-
-TURNS = f"({t.PROMPT},{t.REPLY},{t.CALL},{t.RESULT},{t.SUMMARY},{t.COMMAND})"
-TURN_KINDS = frozenset((t.PROMPT, t.REPLY, t.CALL, t.RESULT, t.SUMMARY, t.COMMAND))
-TITLE_RANK = {t.PROMPT: 1, t.COMMAND: 2, t.NOTICE: 3, t.SUMMARY: 4, t.QUEUED: 5, t.REPLY: 6, t.CALL: 7, t.RESULT: 8}
-MEMBERSHIP, AGENTS = 1, 2
-"""Bits of `dirty.what`."""
-FORGET_SLICE = 4_000
-"""Copies forgotten in one transaction."""
-Reread = Callable[[str, int, int], t.Facts | None]
-"""Reads a span again and says what it holds; None where it cannot be read."""
+from dataclasses import dataclass
 
 
-def title_of(facts: t.Facts) -> str:
-    """A one-line title from a record's text."""
-    return " ".join((facts.text or facts.thinking)[: 2 * t.TITLE_LIMIT].split())[: t.TITLE_LIMIT]
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What restricts a search. None: not restricted. An empty tuple: nothing can match."""
 
-
-@dataclass(slots=True)
-class FileRow:
-    """What the Map remembers of a file."""
-
-    id: int
-    path: str
-    rank: int
-    agent: int | None
-    session: int | None
-    folder: str | None
-    project: str | None
-    stamp: tuple[int, int, int, int]
-    """dev, ino, size, mtime_ns (-1: too young to prove anything)"""
-    resume_offset: int
-    resume_line: int
-    tail: bytes | None
-    complete: bool
-    replaces: int | None
-    has_prompts: bool
-    guessed: bool
-    current: str | None
-    """key of the thread that runs where the file ends"""
-    meta_stamp: int | None
+    sessions: tuple[int, ...] | None = None
+    own: bool = False
+    """the sessions were asked for by name: their forked copies count as theirs"""
+    kinds: tuple[int, ...] | None = None
+    tools: tuple[int, ...] | None = None
+    files: tuple[int, ...] | None = None
+    since: int | None = None
+    until: int | None = None
+    term: str | None = None
+    """full-text expression that the thread must hold somewhere"""
+    subagents: bool | None = None
+    """True: their records count apart, False: not at all, None: with their thread"""
 
     @property
-    def order(self) -> tuple[int, str]:
-        return self.rank, self.path
+    def nothing(self) -> bool:
+        return () in (self.sessions, self.kinds, self.tools, self.files)
 
 
-@dataclass(slots=True)
-class Known:
-    """A record the Map holds, as far as a new copy of it needs."""
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A record that answers, with its thread; the lower the score the better (BM25 as FTS5 gives it)."""
 
-    id: int
+    record: int
+    thread: int
+    side: int
+    """0, or what tells a subagent's records from its thread's own"""
+    score: float
+    ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One place where a record's bytes lie."""
+
     file: int
+    path: str
+    generation: str | None
+    rank: int
     offset: int
     length: int
-    digest: bytes | None
+    line: int
+    digest: bytes
 
 
-@dataclass(slots=True)
-class Batch:
-    """Rows gathered for one transaction."""
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the Map says of one record."""
 
-    files: list[tuple[Any, ...]] = field(default_factory=list)
-    copies: list[tuple[int, int, int, int, bytes, int]] = field(default_factory=list)
-    records: list[tuple[Any, ...]] = field(default_factory=list)
-    texts: list[tuple[int, str, str, str]] = field(default_factory=list)
-    gaps: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    links: list[tuple[int, int, int, int]] = field(default_factory=list)
-    touches: list[tuple[int, int]] = field(default_factory=list)
-    titles: list[tuple[int, int | None, bytes | None, int, str]] = field(default_factory=list)
-    citations: list[tuple[int, str]] = field(default_factory=list)
-    moved: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    """(file, offset, length, record, file it is moved from): a best pointer that follows its bytes"""
-    pointers: list[tuple[int, int, int, int, int | None]] = field(default_factory=list)
-    rewritten: list[int] = field(default_factory=list)
-    """records whose text and links are replaced in this transaction"""
-    changed: list[tuple[Any, ...]] = field(default_factory=list)
-    threads: dict[int, list[Any]] = field(default_factory=dict)
-    """thread → [turns, tokens, first_ts, last_ts, title rank, title record, title]"""
-    forks: dict[int, str] = field(default_factory=dict)
-    dirty: dict[int, int] = field(default_factory=dict)
-    file_sessions: set[tuple[int, int]] = field(default_factory=set)
-    first_id: int = 0
-    weight: int = 0
-
-    def mark(self, session: int, what: int) -> None:
-        self.dirty[session] = self.dirty.get(session, 0) | what
+    id: int
+    uuid: bytes
+    session: int
+    session_id: str
+    project: str | None
+    type: str
+    kind: int
+    ts: int | None
+    flags: int
+    hidden: int
+    thread: int | None
+    parent: bytes | None
+    tool: str | None
+    agent: int | None
 
 
-def short_key(uuid: bytes) -> int:
-    """A link key of a uuid."""
-    return int.from_bytes(uuid[:8], "big", signed=True)
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """What the Map says of one thread."""
+
+    id: int
+    session: int
+    session_id: str
+    project: str | None
+    prompt: str | None
+    title: str | None
+    first_ts: int | None
+    last_ts: int | None
+    turns: int
+    tokens: int
+    canonical: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRow:
+    """One record of a thread, in its place."""
+
+    id: int
+    uuid: bytes
+    kind: int
+    type: str
+    ts: int | None
+    flags: int
+    hidden: int
+    parent: bytes | None
+    tokens: int
+    agent: int | None
+    tool: str | None
+    file: int
+    rank: int
+    offset: int

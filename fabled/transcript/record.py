@@ -40,11 +40,13 @@ _BOM = b"\xef\xbb\xbf"
 _RUN = re.compile(rb"(?P<blank>[ \t\r]+|\xef\xbb\xbf)|(?P<nul>\x00+)")
 _NULS = re.compile(rb"\x00{65536,}")
 _HALF = re.compile("[\ud800-\udfff]")
-_OPEN_ESCAPE = re.compile(rb"\\(?:u[0-9A-Fa-f]{0,3})?\Z")
+_OPEN_ESCAPE = re.compile(rb"(?:\\u[Dd][89ABab][0-9A-Fa-f]{2})?\\(?:u[0-9A-Fa-f]{0,3})?\Z|\\u[Dd][89ABab][0-9A-Fa-f]{2}\Z")
+"""An escape not yet at its end, or the first half of a pair."""
 _CANDIDATE = re.compile(
     rb'\{[ \t]*"(?:parentUuid|logicalParentUuid|type|uuid|sessionId|isSidechain|timestamp|message|cwd|version|userType|'
     rb'operation|summary|messageId|leafUuid|agentId|promptId|gitBranch|requestId|isMeta)"[ \t]*:'
 )
+_WINDOW = 4_096
 _WORK = 32
 """How many times its length a line may cost in vain attempts, so that no line costs its length squared."""
 
@@ -182,15 +184,27 @@ def _rest(line: bytes, pos: int, complete: bool) -> Iterator[Segment]:
 
 
 def _object_at(line: bytes, text: str, pos: int) -> tuple[tuple[int, Any] | None, int]:
-    """((end, object), 0) of the whole object that starts at `pos`, or (None, where the decoder gave up)."""
+    """((end, object), 0) of the whole object that starts at `pos`, or (None, where the decoder gave up at the latest).
+
+    The decoder is shown a window that grows while the object goes on: for each fault it raises, it counts the lines of
+    all it was shown.
+    """
     if line[pos] != 0x7B:
         return None, pos
-    try:
-        _, end = _walker.raw_decode(text, pos)
-    except json.JSONDecodeError as fault:
-        return None, fault.pos
-    except (RecursionError, ValueError):
-        return None, len(line)
+    size = _WINDOW
+    while True:
+        window = text[pos : pos + size]
+        try:
+            _, end = _walker.raw_decode(window)
+            break
+        except json.JSONDecodeError as fault:
+            cut = fault.pos > len(window) - 16 or fault.msg.startswith("Unterminated string")
+            if not cut or pos + size >= len(text):
+                return None, pos + fault.pos
+        except (RecursionError, ValueError):
+            return None, len(line)
+        size *= 8
+    end += pos
     try:
         return (end, loads(line[pos:end])), 0
     except ValueError:
@@ -385,7 +399,7 @@ def _whole_characters(out: bytearray, start: int) -> int:
         lead -= 1
     if lead >= start and out[lead] >= 0xC0 and end - lead < (2 if out[lead] < 0xE0 else 3 if out[lead] < 0xF0 else 4):
         return lead
-    escape = _OPEN_ESCAPE.search(out, max(start, end - 6), end)
+    escape = _OPEN_ESCAPE.search(out, max(start, end - 11), end)
     if escape is not None:
         run = escape.start() + 1 - len(out[start : escape.start() + 1].rstrip(b"\\")) - start
         if run % 2:

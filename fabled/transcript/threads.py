@@ -162,8 +162,9 @@ def resolve(sessions: Sequence[Session]) -> Resolution:
             if at.id in top:
                 end = top[at.id]
                 break
-            if at.id in on_path:
-                end = min(n.id for n in path[[n.id for n in path].index(at.id) :])  # a cycle: any fixed member
+            if at.id in on_path:  # a cycle: any member, but not by numbers, which depend on the order of indexing
+                round_ = path[[n.id for n in path].index(at.id) :]
+                end = min(round_, key=lambda n: (names.get(n.session, ""), n.uuid)).id
                 break
             path.append(at)
             on_path.add(at.id)
@@ -197,8 +198,6 @@ def resolve(sessions: Sequence[Session]) -> Resolution:
                 key = key_of.get(root)
                 if node.spoken and not node.flags & SIDECHAIN and key is not None:
                     state.current = key
-                if node.session == session.id and key is None:
-                    key_of.setdefault(root, None)
     for node in by_id.values():
         if node.session in names and not node.in_agent and (len(node.uuid) == 16 or node.spoken):
             result.keys[node.id] = key_of.get(top[node.id])

@@ -89,7 +89,7 @@ class Daemon:
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
             "LANG": "C.UTF-8",
-            "PYTHONPATH": REPOSITORY,
+            "PYTHONPATH": os.pathsep.join(filter(None, (REPOSITORY, os.environ.get("PYTHONPATH")))),
             "FABLED_HOME": str(self.home),
             "CLAUDE_CONFIG_DIR": str(self.claude),
             "FABLED_WATCH_QUIET_SECONDS": "0.1",

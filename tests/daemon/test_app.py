@@ -317,6 +317,31 @@ def test_a_map_of_garbage_is_put_aside(daemon: Daemon) -> None:
     assert generation.stat().st_mtime_ns == before.st_mtime_ns
 
 
+@pytest.mark.parametrize("part", ["front", "middle", "back"])
+def test_a_map_damaged_within_is_put_aside(daemon: Daemon, part: str) -> None:
+    """Garbage anywhere in a Map, met at the start or later at work, ends in a new Map with the same answers."""
+    for number in range(40):
+        transcript(daemon.root, f"s{number}", *(f"word{number} heron {one} " + "x " * 100 for one in range(20)))
+    daemon.start()
+    assert daemon.hits("word7") == 20
+    daemon.stop()
+    size = daemon.map_db.stat().st_size
+    start = {"front": 4096, "middle": size // 3, "back": size * 2 // 3}[part]
+    with daemon.map_db.open("r+b") as file:
+        file.seek(start // 4096 * 4096)
+        file.write(os.urandom(size // 3))
+    daemon.start()
+    for number in range(40):
+        transcript(daemon.root, f"s{number}", f"appended{number}")
+    assert until(lambda: daemon.status()["records"] == 840, 20)
+    assert daemon.settled()
+    assert [daemon.hits(f"word{number}") for number in range(40)] == [20] * 40
+    assert [daemon.hits(f"appended{number}") for number in range(40)] == [1] * 40
+    daemon.stop()
+    checked = daemon.command("check")
+    assert checked.returncode == 0, checked.stdout
+
+
 @linux
 def test_a_full_disk_is_waited_for(folder: Path) -> None:
     """With the disk full, the daemon stays up, says so, and goes on when there is room."""

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from fabled.daemon import protocol
+from fabled.daemon.listen import bind, claim
 from fabled.daemon.protocol import LINE_BYTES, METHODS, Request
-from fabled.daemon.server import Limits, Server, bind, claim
+from fabled.daemon.server import Limits, Server
 from fabled.errors import AlreadyRunning, ForeignSocket, NotFound, NotRunning
 from tests.daemon.help import until
 

@@ -250,7 +250,7 @@ def test_any_bytes_are_tiled(data: bytes) -> None:
 
 
 @given(st.lists(st.tuples(objects, st.booleans(), st.sampled_from([b"", b"\n", b" ", b"\t", b"\r\n", b"\n\n", b"\xef\xbb\xbf", b"\0\0"])), max_size=6))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_records_come_back_however_they_are_joined(parts: list[tuple[dict[str, Any], bool, bytes]]) -> None:
     """Objects written one behind the other, glued or on lines, are found exactly, and nothing else is."""
     data = b"".join(written(value, plain) + joint for value, plain, joint in parts)
@@ -279,7 +279,7 @@ def huge(patch: pytest.MonkeyPatch, limit: int = 100, chunk: int = 64) -> None:
 
 
 @given(st.lists(st.tuples(objects, st.booleans(), st.sampled_from([b"", b"\n", b" "]), st.integers(0, 200)), max_size=4), st.integers(32, 90), st.integers(20, 300))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_huge_lines_have_the_spans_of_plain_ones(parts: list[tuple[dict[str, Any], bool, bytes, int]], chunk: int, limit: int) -> None:
     """Leaving out the middle of long strings moves no span and changes no kind."""
     data = b"".join(written({**value, "long": list(value)[:1] * n, "é" * n: '\\"外é' * n}, plain) + joint for value, plain, joint, n in parts)
@@ -360,22 +360,14 @@ def test_a_tear_costs_no_other_record(records: list[bytes], at: int, zeros: bool
 
 
 def work_on(data: bytes, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Bytes the decoder goes over to take a line apart."""
+    """Characters shown to the decoder to take a line apart."""
     spent = 0
 
     class Counting(json.JSONDecoder):
         def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
             nonlocal spent
-            try:
-                value, end = plain(s, idx)
-            except json.JSONDecodeError as fault:
-                spent += fault.pos - idx
-                raise
-            except RecursionError:
-                spent += 5_000
-                raise
-            spent += end - idx
-            return value, end
+            spent += len(s)
+            return plain(s, idx)
 
     plain = json.JSONDecoder(strict=False).raw_decode
     monkeypatch.setattr(r, "_walker", Counting(strict=False))
@@ -400,9 +392,9 @@ HOSTILE: dict[str, Callable[[int], bytes]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_line_costs_its_length_squared(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight times the length costs about eight times the work, and every byte stays accounted for."""
+    """Eight times the length costs about eight times the work, or at most fifty looks at each byte."""
     small, large = HOSTILE[name](20_000), HOSTILE[name](160_000)
-    assert work_on(large, monkeypatch) <= max(12 * work_on(small, monkeypatch), 40 * len(large))
+    assert work_on(large, monkeypatch) <= max(12 * work_on(small, monkeypatch), 50 * len(large))
     assert_tiled(small)
 
 

@@ -1,0 +1,104 @@
+"""What of the daemon's state a person should know, with the next step: the warnings of `status`.
+
+Pure: where the figures come from is `desk`'s business, how they look `present`'s.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fabled.config import Config
+from fabled.daemon.observer import WatchState
+from fabled.daemon.writer import Health, StorageWait
+from fabled.store.ledger import Loss
+
+BIG_WAL_BYTES = 64 << 20
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """A fact and what to do about it; `code` names its kind for programs."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+def concerns(
+    counts: Mapping[str, Any], config: Config, health: Health, watch: WatchState, now: float | None = None
+) -> tuple[Concern, ...]:
+    """All there is to worry about. `counts` are the figures of `status`."""
+    found: list[Concern] = []
+    if health.storage is not None:
+        found.append(_storage(health.storage, config, time.time() if now is None else now))
+    found += _watching(watch, config)
+    found += [Concern("root_empty", note, "see that its disk is there") for note in health.notes]
+    if counts.get("wal_bytes", 0) > BIG_WAL_BYTES:
+        said = f"the Map's log of changes has grown to {counts['wal_bytes'] >> 20} MB: a program keeps reading the Map"
+        found.append(Concern("wal", said, f"end what has {config.places.map_db} open"))
+    found += _losses(health.losses)
+    found += _transcripts(counts, health)
+    return tuple(found)
+
+
+def _storage(wait: StorageWait, config: Config, now: float) -> Concern:
+    waited = f"changes have waited for {max(0, int(now - wait.since))} s"
+    if wait.kind == "locked":
+        hint = f"end what writes to {config.places.map_db}"
+        return Concern("locked", f"another process has locked the Map; {waited}", hint)
+    if wait.kind == "full":
+        return Concern("disk_full", f"the disk is full; {waited}", f"free space where {config.places.data} lies")
+    return Concern("storage", f"{wait.message}; {waited}", f"see that {config.places.data} can be written")
+
+
+def _watching(watch: WatchState, config: Config) -> list[Concern]:
+    found = []
+    if watch.mode == "polling":
+        every = f"every {config.degraded_sweep_seconds:g} s"
+        said = f"changes are looked for {every}, not told by events: {watch.reason}"
+        found.append(Concern("watcher", said, watch.hint))
+    hint = f"if transcripts lie elsewhere, set roots in {config.places.config_file}"
+    return found + [
+        Concern("root_missing", f"waiting for {root}: it does not exist", hint) for root in watch.waiting
+    ]
+
+
+def _losses(losses: Sequence[Loss]) -> list[Concern]:
+    found = []
+    vanished = list(dict.fromkeys(loss.session_id for loss in losses if loss.kind == "vanished"))
+    if vanished:
+        said = f"vanished sessions without a copy: {len(vanished)} ({_some(vanished)})"
+        found.append(Concern("vanished", said, "if there is a backup of them, put them back"))
+    for loss in [loss for loss in losses if loss.kind == "shrunk"][:SHOWN]:
+        if loss.nowhere:
+            said = f"{loss.path} lost {loss.nowhere} records that nothing else holds"
+            found.append(Concern("shrunk", said, "if there is a backup of it, put it back"))
+        else:
+            found.append(Concern("shrunk", f"{loss.path} lost {loss.in_vault} records, which the Vault still holds"))
+    return found
+
+
+def _transcripts(counts: Mapping[str, Any], health: Health) -> list[Concern]:
+    found = []
+    if counts.get("near_cleanup"):
+        ids = [str(one["session_id"]) for one in counts.get("near_cleanup_sessions") or ()]
+        said = f"{counts['near_cleanup']} sessions exist only as live transcripts that the client will soon delete"
+        found.append(Concern("cleanup", f"{said} ({_some(ids)})", "raise cleanupPeriodDays in the client's settings"))
+    if counts.get("unparsed"):
+        first = next(iter(counts.get("unparsed_spans") or ()), None)
+        where = f"; the first: {first['path']}, line {first['line']}" if isinstance(first, Mapping) else ""
+        said = f"{counts['unparsed']} places in transcripts are no records{where}"
+        found.append(Concern("unparsed", said, "fabled spans FILE shows them"))
+    if health.failed:
+        path, reason = health.failed[0]
+        more = f", and {len(health.failed) - 1} more" if len(health.failed) > 1 else ""
+        found.append(Concern("unreadable", f"not read: {path} ({reason}){more}", "each is tried again when it changes"))
+    return found
+
+
+def _some(ids: Sequence[str]) -> str:
+    return ", ".join(ids[:SHOWN]) + (", …" if len(ids) > SHOWN else "")
