@@ -66,7 +66,9 @@ class Counters:
     """Bytes read from files, and rows of the full text that were written, counted where neither can hide."""
 
     def __init__(self, home: Home) -> None:
-        self.bytes = self.inserted = self.deleted = 0
+        self.bytes = 0
+        self._inserted: set[int] = set()
+        self._deleted: set[int] = set()
         self._db = home.map.db
         self._pread = os.pread
 
@@ -78,8 +80,10 @@ class Counters:
 
         def row(kind: int, database: str, table: str, number: int) -> None:
             if table == "fts_docsize":  # one row for each text in the index
-                self.inserted += kind == apsw.SQLITE_INSERT
-                self.deleted += kind == apsw.SQLITE_DELETE
+                if kind == apsw.SQLITE_INSERT:
+                    self._inserted.add(number)
+                elif kind == apsw.SQLITE_DELETE:
+                    self._deleted.add(number)
 
         os.pread = pread
         self._db.set_update_hook(row)
@@ -88,6 +92,15 @@ class Counters:
     def __exit__(self, *_: object) -> None:
         os.pread = self._pread
         self._db.set_update_hook(None)
+
+    @property
+    def inserted(self) -> int:
+        """Texts of records; a row that the load itself adds and takes away is none."""
+        return sum(self._db.execute("SELECT 1 FROM records WHERE id=?", (number,)).fetchone() is not None for number in self._inserted)
+
+    @property
+    def deleted(self) -> int:
+        return len(self._deleted - self._inserted)
 
 
 def quantiles(values: list[float]) -> dict[str, float]:

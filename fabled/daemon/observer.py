@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -62,7 +63,7 @@ BEAT_EVENTS: list[type[FileSystemEvent]] = [FileModifiedEvent, FileClosedEvent]
 # A new folder in a new folder is given its watch twice, and watchdog warns of it with its whole table of watches: a
 # text of megabytes in a large history, made while that table may be changing, which would end its OS thread.
 warnings.filterwarnings("ignore", message="Callback with id", category=RuntimeWarning)
-with contextlib.suppress(ImportError):  # not on every system
+if sys.platform == "linux":
     from watchdog.observers.inotify import InotifyWatchGroup
 
     InotifyWatchGroup.__repr__ = object.__repr__  # type: ignore[method-assign]

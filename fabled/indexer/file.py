@@ -332,7 +332,7 @@ class FileScan:
             return self.agent_key, f.uuid is not None
         spoken = f.type == "user" or f.type == "assistant"
         if f.uuid is None and not spoken:
-            return (self.current, True) if f.kind == t.QUEUED else (None, False)
+            return (self.current, True) if f.kind in (t.QUEUED, t.NOTICE) else (None, False)
         untouched = self._untouched(session)
         parent = None
         if f.parent is not None:

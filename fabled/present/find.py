@@ -220,7 +220,9 @@ def _aside(value: Value, style: Style) -> list[str]:
     lines = []
     omitted, total = value.get("omitted") or 0, value.get("total_turns") or 0
     if omitted:
-        lines.append(f"{plural(total - omitted, 'turn')} shown, {count(omitted)} left out to fit the budget."
+        first = next((turn.get("block") for turn in value.get("turns") or [] if turn.get("kind") == "omitted"), None)
+        marker = f" [truncated — fabled block {first}]" if first else ""
+        lines.append(f"{plural(total - omitted, 'turn')} shown, {count(omitted)} left out to fit the budget{marker}."
                      "   All of it:  --budget 0")
     for key, what, option in (("branch_turns", "abandoned branch", "--branches"),
                               ("subagent_turns", "subagent", "--subagents")):

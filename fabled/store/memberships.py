@@ -125,7 +125,7 @@ class Memberships:
                     if node.session != session.id or node.id in where or node.in_agent:
                         continue
                     key = resolution.keys.get(node.id)
-                    attached = key is not None or node.spoken or node.kind == t.QUEUED
+                    attached = key is not None or node.spoken or node.kind in (t.QUEUED, t.NOTICE)
                     thread = self.map.thread(session.id, key) if attached else None
                     where[node.id] = thread or 0
                     original = resolution.copies.get(node.id)

@@ -412,6 +412,7 @@ def _user(f: Facts, obj: dict[str, Any], texts: list[str], thoughts: list[str]) 
         f.kind, f.starts = SUMMARY, True
     elif head.startswith(_NOTIFICATION):
         f.kind, f.starts = NOTICE, True
+        f.said = _said(texts)
         f.notified = _NOTIFIED.findall("\n".join(texts)[:4000])
     elif head.startswith(_COMMAND):
         f.kind, f.starts = COMMAND, True

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .record import uuid_text
-from .text import COMMAND, FORKED, QUEUED, SIDECHAIN, STARTS
+from .text import COMMAND, FORKED, NOTICE, QUEUED, SIDECHAIN, STARTS
 
 
 @dataclass(slots=True)
@@ -189,7 +189,7 @@ def resolve(sessions: Sequence[Session]) -> Resolution:
                 if node.in_agent:
                     continue
                 if len(node.uuid) != 16 and not node.spoken:
-                    if node.session == session.id and node.kind == QUEUED and node.id not in result.keys:
+                    if node.session == session.id and node.kind in (QUEUED, NOTICE) and node.id not in result.keys:
                         result.keys[node.id] = state.current
                     continue
                 root = top[node.id]
