@@ -25,8 +25,8 @@ lint: $(VENV)/.dev-ready    ## ruff, mypy --strict and the import table
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -n 0 tests/test_layers.py
 
-bench: $(VENV)/.dev-ready   ## measured figures beside their targets
-	@$(BIN)/python -m benchmarks $(ARGS)
+bench: $(VENV)/.run-ready   ## measured figures beside their targets (ARGS=--quick: in two minutes)
+	@$(BIN)/python -m benchmarks.run $(ARGS)
 
 clean:           ## removes the environment and everything generated
 	rm -rf $(VENV) .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

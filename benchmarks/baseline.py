@@ -52,7 +52,15 @@ def install(folder: Path) -> Path:
         print(f"Installing the baseline, {PACKAGE} …", file=sys.stderr)
         shutil.rmtree(folder, ignore_errors=True)
         venv.create(folder, with_pip=True)
-        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PACKAGE]
+        pip = [
+            str(folder / "bin" / "python"),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            PACKAGE,
+        ]
         subprocess.run(pip, check=True)
         done.touch()
     return program

@@ -1,4 +1,4 @@
-"""What is measured within fabled: each job runs in a fresh process, over the home its environment names, and prints JSON.
+"""What is measured within fabled: each job is a fresh process over the home its environment names, and prints JSON.
 
 Which corpora, how often, and what the figures are held to is left to `figures`.
 """
@@ -19,6 +19,7 @@ from uuid import UUID
 
 import apsw
 
+from benchmarks.tail import Tail
 from fabled import config
 from fabled.answers import Reader, answer, block_bytes
 from fabled.indexer import Indexer
@@ -52,9 +53,9 @@ class Home:
         return sorted(self.root.rglob("*.jsonl"), key=lambda path: (-path.stat().st_size, str(path)))
 
     def update(self, *paths: Path) -> tuple[float, Any]:
-        """CPU seconds of one update, and its report."""
+        """CPU seconds of one update as the daemon has it done, and its report."""
         began = time.process_time()
-        report = self.indexer.update([str(path) for path in paths] or None, count=not paths)
+        report = self.indexer.update([str(path) for path in paths] or None, count=False)
         return time.process_time() - began, report
 
     def close(self) -> None:
@@ -96,7 +97,10 @@ class Counters:
     @property
     def inserted(self) -> int:
         """Texts of records; a row that the load itself adds and takes away is none."""
-        return sum(self._db.execute("SELECT 1 FROM records WHERE id=?", (number,)).fetchone() is not None for number in self._inserted)
+        return sum(
+            self._db.execute("SELECT 1 FROM records WHERE id=?", (number,)).fetchone() is not None
+            for number in self._inserted
+        )
 
     @property
     def deleted(self) -> int:
@@ -105,8 +109,8 @@ class Counters:
 
 def quantiles(values: list[float]) -> dict[str, float]:
     ordered = sorted(values)
-    at = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-    return {name: ordered[min(len(ordered) - 1, int(len(ordered) * part))] for name, part in at.items()} | {"max": ordered[-1]}
+    parts = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+    return {name: ordered[min(len(ordered) - 1, int(len(ordered) * part))] for name, part in parts.items()}
 
 
 # Jobs
@@ -135,60 +139,23 @@ def append(count: str) -> dict[str, Any]:
         beyond.append(counted.bytes - len(line))
         rows.append(home.map.db.total_changes() - changes)
     home.close()
-    return {"ms": cpu, **quantiles(cpu), "beyond_tail": max(beyond), "rows_p50": quantiles(rows)["p50"]}
-
-
-class Tail:
-    """The conversation goes on: records that continue a transcript, of the kinds that are most frequent."""
-
-    def __init__(self, path: Path) -> None:
-        with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - (4 << 20)))
-            last = [json.loads(line) for line in file.read().splitlines()[1:] if line[-1:] == b"}"]
-        linked = [record for record in last if record.get("uuid")]
-        self._like = {key: linked[-1].get(key) for key in ("userType", "cwd", "sessionId", "version", "gitBranch")}
-        self._parent = str(linked[-1]["uuid"])
-        self._prompt = next((record["promptId"] for record in reversed(linked) if record.get("promptId")), None)
-        text = " ".join(str(record.get("message", "")) for record in linked[-200:])
-        self._words = re.findall("[A-Za-z_]{3,20}", text) or ["word"]
-        self._random = Random(f"{path.name} {path.stat().st_size}")  # never the same uuids twice
-
-    def lines(self, count: int) -> Iterator[bytes]:
-        for number in range(count):
-            yield self.line(number)
-
-    def line(self, number: int, word: str = "") -> bytes:
-        random = self._random
-        call = f"toolu_bench{number // 4:012}"
-        text = " ".join([word, *random.choices(self._words, k=random.randrange(5, 260))]).strip()
-        message: dict[str, Any]
-        more: dict[str, Any] = {}
-        kind = number % 4
-        if kind in (0, 3):
-            block = {"type": "text", "text": text} if kind == 3 else {"type": "tool_use", "id": call, "name": "Bash", "input": {"command": text}}
-            message = {"id": f"msg_bench{number // 4:012}", "type": "message", "role": "assistant", "content": [block], "usage": {"output_tokens": 9}}
-        else:
-            block = {"type": "tool_result", "tool_use_id": call, "content": text}
-            message = {"role": "user", "content": [block] if kind == 1 else text}
-            if self._prompt is not None:
-                if kind == 2:
-                    self._prompt = str(UUID(int=random.getrandbits(128)))
-                more["promptId"] = self._prompt
-            if kind == 1:
-                more["toolUseResult"] = {"stdout": text, "stderr": ""}
-        identity = str(UUID(int=random.getrandbits(128)))
-        value = {
-            "parentUuid": self._parent, "isSidechain": False, **self._like, "type": "assistant" if kind in (0, 3) else "user",
-            "message": message, "uuid": identity, "timestamp": time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime()), **more,
-        }  # fmt: skip
-        self._parent = identity
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return {
+        "ms": cpu,
+        **quantiles(cpu),
+        "kinds": {kind: quantiles(cpu[at :: len(Tail.KINDS)])["p50"] for at, kind in enumerate(Tail.KINDS)},
+        "beyond_tail": max(beyond),
+        "rows_p50": quantiles(rows)["p50"],
+    }
 
 
 def tail(path: str, count: str, *words: str) -> dict[str, Any]:
     """Lines that continue a transcript, with words of ours in them; for a process that imports nothing of fabled."""
     source = Tail(Path(path))
-    return {"lines": [source.line(number, words[number % len(words)] if words else "").decode() for number in range(int(count))]}
+    return {
+        "lines": [
+            source.line(number, words[number % len(words)] if words else "").decode() for number in range(int(count))
+        ]
+    }
 
 
 def rewrite() -> dict[str, Any]:
@@ -209,9 +176,12 @@ def rewrite() -> dict[str, Any]:
         assert report.files_changed == 1 and not report.failed, report
         megabytes = where.stat().st_size / 1e6
         found[name] = {
-            "ms_per_mb": 1000 * spent / megabytes, "mb": megabytes, "records": len(kept),
-            "fts_inserted": counted.inserted, "fts_deleted": counted.deleted,
-        }  # fmt: skip
+            "ms_per_mb": 1000 * spent / megabytes,
+            "mb": megabytes,
+            "records": len(kept),
+            "fts_inserted": counted.inserted,
+            "fts_deleted": counted.deleted,
+        }
 
     dropped = next(at for at, line in enumerate(lines) if at > 10 and b'"uuid"' in line)
     lines = lines[:dropped] + lines[dropped + 1 :]
@@ -249,7 +219,13 @@ def sweep(files: str) -> dict[str, Any]:
         path = home.root / f"-home-dev-p{number % 100}" / f"{UUID(int=number + 1)}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         message = {"role": "user", "content": f"small session {number}"}
-        record = {"type": "user", "uuid": str(UUID(int=number + 10**9)), "parentUuid": None, "sessionId": path.stem, "message": message}
+        record = {
+            "type": "user",
+            "uuid": str(UUID(int=number + 10**9)),
+            "parentUuid": None,
+            "sessionId": path.stem,
+            "message": message,
+        }
         path.write_text(json.dumps(record, separators=(",", ":")) + "\n")
     home.update()
     time.sleep(0.1)  # the stamps must be old enough to prove something
@@ -257,7 +233,7 @@ def sweep(files: str) -> dict[str, Any]:
     samples = []
     for _ in range(9):
         spent, report = home.update()
-        assert report.files == count and not report.files_changed and not report.bytes_read, report
+        assert not report.files_changed and not report.bytes_read and not report.failed, report
         samples.append(1e6 * spent / count)
     home.close()
     return {"us_per_file": quantiles(samples)["p50"], "samples": samples}
@@ -266,7 +242,9 @@ def sweep(files: str) -> dict[str, Any]:
 def words() -> dict[str, Any]:
     """Words of this Map to search for, chosen by how many records hold them."""
     settings = config.load(os.environ)
-    db = apsw.Connection(f"file:{settings.places.map_db}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    db = apsw.Connection(
+        f"file:{settings.places.map_db}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    )
     db.execute("CREATE VIRTUAL TABLE temp.terms USING fts5vocab('main','fts','row')")
     counts = [(docs, term) for term, docs in db.execute("SELECT term,doc FROM temp.terms") if _PLAIN.fullmatch(term)]
 
@@ -277,7 +255,7 @@ def words() -> dict[str, Any]:
         """The term that stands for itself (a stem may not) and is found about that often."""
         for docs, term in sorted(counts, key=lambda one: (abs(one[0] - wanted), one[1])):
             if hits(f'"{term}"') == docs:
-                return term
+                return str(term)
         raise LookupError(f"no word with about {wanted} hits")
 
     return {
@@ -290,7 +268,8 @@ def words() -> dict[str, Any]:
             "common": near(30_000),
             "commonest": max(counts)[1],
         },
-        "hits": {name: hits(f'"{near(wanted)}"') for name, wanted in (("rare", 2), ("common", 30_000))} | {"commonest": max(counts)[0]},
+        "hits": {name: hits(f'"{near(wanted)}"') for name, wanted in (("rare", 2), ("common", 30_000))}
+        | {"commonest": max(counts)[0]},
     }
 
 
@@ -340,7 +319,7 @@ def block(source: str, megabytes: str) -> dict[str, Any]:
     packed = compressed(data)
     generation.write_bytes(packed)
     spent, report = home.update()
-    assert report.records and not report.failed, report
+    assert report.files_changed == 1 and not report.failed, report
     reader = Reader(Queries(home.places.map_db), home.vault)
     rows = home.map.db.execute("SELECT uuid FROM records WHERE length(uuid)=16 ORDER BY id").fetchall()
     ids = [str(UUID(bytes=uuid)) for (uuid,) in Random("block").sample(rows, min(400, len(rows)))]
@@ -363,7 +342,9 @@ def compressed(data: bytes) -> bytes:
         from backports import zstd
     frames = [zstd.compress(data[at : at + FRAME_BYTES]) for at in range(0, len(data), FRAME_BYTES)]
     sizes = [min(FRAME_BYTES, len(data) - at) for at in range(0, len(data), FRAME_BYTES)]
-    rows = b"".join(len(frame).to_bytes(4, "little") + size.to_bytes(4, "little") for frame, size in zip(frames, sizes, strict=True))
+    rows = b"".join(
+        len(frame).to_bytes(4, "little") + size.to_bytes(4, "little") for frame, size in zip(frames, sizes, strict=True)
+    )
     footer = len(frames).to_bytes(4, "little") + b"\0" + 0x8F92EAB1.to_bytes(4, "little")
     table = rows + footer
     return b"".join(frames) + 0x184D2A5E.to_bytes(4, "little") + len(table).to_bytes(4, "little") + table

@@ -120,7 +120,12 @@ def daemon(env: Mapping[str, str]) -> Iterator[Daemon]:
     """A daemon that has brought its Map up to date."""
     with tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
-            [sys.executable, "-m", "fabled", "daemon", "--json"], env=dict(env), stdin=subprocess.DEVNULL, stdout=err, stderr=err, cwd=ROOT
+            [sys.executable, "-m", "fabled", "daemon", "--json"],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=err,
+            stderr=err,
+            cwd=ROOT,
         )
         running = Daemon(process, connect.socket_path(env))
         try:

@@ -83,7 +83,10 @@ def table(figures: list[Figure]) -> str:
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     lines = []
     for row in (head, tuple("─" * width for width in widths), *rows):
-        cells = [cell.rjust(width) if at == 2 else cell.ljust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True))]
+        cells = [
+            cell.rjust(width) if at == 2 else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
         lines.append("  ".join(cells).rstrip())
     notes = [f"{figure.target.figure}, {figure.on}: {figure.note}" for figure in figures if figure.note]
     return "\n".join([*lines, *(["", *notes] if notes else [])])

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchmarks import baseline as other
 from benchmarks import figures as f
+from benchmarks import running
 from benchmarks.baseline import Baseline
 from benchmarks.corpus import MADE
 from benchmarks.process import ROOT, Trouble, environment, inside
@@ -37,8 +38,20 @@ class Wanted:
     limits: tuple[float | None, float | None]
 
 
-SMALL = Wanted("100 MB", ("--mb", "100", "--sessions", "8", "--big", "0.84"), ("--mb", "100", "--sessions", "8", "--big", ".84"), 5, (90, 80))
-LARGE = Wanted("1 GB", ("--mb", "1000", "--sessions", "300", "--seed", "11"), ("--mb", "1000", "--sessions", "300", "--seed", "11"), 3, (65, 220))
+SMALL = Wanted(
+    "100 MB",
+    ("--mb", "100", "--sessions", "8", "--big", "0.84"),
+    ("--mb", "100", "--sessions", "8", "--big", ".84"),
+    5,
+    (90, 80),
+)
+LARGE = Wanted(
+    "1 GB",
+    ("--mb", "1000", "--sessions", "300", "--seed", "11"),
+    ("--mb", "1000", "--sessions", "300", "--seed", "11"),
+    3,
+    (65, 220),
+)
 
 NAMES = ("index", "append", "live", "search", "client", "idle", "block", "sweep", "rewrite")
 
@@ -79,7 +92,11 @@ class Bench:
         try:
             for figure in figures:
                 self.figures.append(figure)
-                say(f"  {figure.target.figure}: {figure.value:.4g} {figure.target.unit} ({figure.verdict})" if figure.value is not None else "")
+                say(
+                    f"  {figure.target.figure}: {figure.value:.4g} {figure.target.unit} ({figure.verdict})"
+                    if figure.value is not None
+                    else ""
+                )
         except (Trouble, OSError, subprocess.SubprocessError, KeyError, ValueError) as fault:
             name = getattr(figures, "__name__", "figure")
             self.figures.append(Figure(Target(name, ""), "", None, note=f"{type(fault).__name__}: {fault}"))
@@ -130,12 +147,12 @@ class Bench:
         # In this order: what leaves transcripts as they were comes first, what rewrites one comes last.
         steps: Sequence[tuple[str, bool, Callable[[], Iterator[Figure]]]] = (
             ("index", True, lambda: f.full_index(corpus, baseline, effort)),
-            ("search", not small or self.given.quick, lambda: f.searched(corpus, effort)),
-            ("client", small, lambda: f.cold(corpus, effort)),
+            ("search", not small or self.given.quick, lambda: running.searched(corpus, effort)),
+            ("client", small, lambda: running.cold(corpus, effort)),
             ("block", small, lambda: f.blocks(self.work, corpus, effort)),
             ("append", True, lambda: f.appended(corpus, baseline, effort)),
-            ("live", True, lambda: f.live(corpus, effort)),
-            ("idle", small, lambda: f.idle(corpus, effort)),
+            ("live", True, lambda: running.live(corpus, effort)),
+            ("idle", small, lambda: running.idle(corpus, effort)),
             ("rewrite", small, lambda: f.rewritten(corpus, effort)),
         )
         for name, here, step in steps:
@@ -165,10 +182,14 @@ def say(text: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="the 100 MB corpus only, fewer repeats")
-    parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help=f"one of {', '.join(NAMES)}; may be repeated")
+    parser.add_argument(
+        "--only", action="append", choices=NAMES, metavar="NAME", help=f"one of {', '.join(NAMES)}; may be repeated"
+    )
     parser.add_argument("--json", metavar="FILE", help="write all figures there, samples included")
     parser.add_argument("--pairs", type=int, help="how often each corpus is indexed, in turns with the baseline")
-    parser.add_argument("--shared-corpus", action="store_true", help="corpora by ../shared/tools/make_corpus.py where it exists")
+    parser.add_argument(
+        "--shared-corpus", action="store_true", help="corpora by ../shared/tools/make_corpus.py where it exists"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the folders that were worked in")
     given = parser.parse_args()
     bench = Bench(given)
@@ -180,10 +201,9 @@ def main() -> int:
         say("Interrupted; these are the figures so far.")
     host["load_after"] = machine()["load"]
     print(table(bench.figures))
-    print(
-        f"\n{host['cpu']}, {host['cores']} cores, {host['system']}, Python {host['python']}, SQLite {host.get('sqlite', '?')}; "
-        f"load {host['load'][0]} before, {host['load_after'][0]} after; {time.monotonic() - began:.0f} s"
-    )
+    runs = f"Python {host['python']}, SQLite {host.get('sqlite', '?')}"
+    load = f"load {host['load'][0]} before, {host['load_after'][0]} after"
+    print(f"\n{host['cpu']}, {host['cores']} cores, {host['system']}, {runs}; {load}; {time.monotonic() - began:.0f} s")
     if given.json:
         value = {
             "v": 1,

@@ -140,17 +140,20 @@ class Words:
             elif kind == 1:
                 lines.append(f"        {next(words)} = self.{next(names)}({next(words)}, {random.randrange(1000)})")
             elif kind == 2:
-                lines.append(f"        if {next(words)}.{next(names)} is not None and len({next(words)}) > {random.randrange(99)}:")
+                lines.append(f"        if {next(words)}.{next(names)} and len({next(words)}) > {random.randrange(99)}:")
             elif kind == 3:
                 lines.append(f"            return {next(names)}")
             elif kind == 4:
-                lines.append(f"    def {next(names)}(self, {next(words)}: {random.choice(_KINDS)}) -> {random.choice(_KINDS)}:")
+                lines.append(
+                    f"    def {next(names)}(self, {next(words)}: {random.choice(_KINDS)}) -> {random.choice(_KINDS)}:"
+                )
             elif kind == 5:
                 lines.append(f"from .{next(words)} import {next(names)}, {next(names)}")
             elif kind == 6:
                 lines.append("    # " + " ".join(next(words) for _ in range(8)))
             elif kind == 7:
-                lines.append(f'    "{next(words)}": {{"{next(words)}": "{next(names)}", "{next(words)}": {random.random():.3f}}},')
+                pair = f'"{next(words)}": "{next(names)}", "{next(words)}": {random.random():.3f}'
+                lines.append(f'    "{next(words)}": {{{pair}}},')
             else:
                 lines.append('    """' + " ".join(next(words) for _ in range(11)) + '."""')
         return lines
@@ -175,11 +178,15 @@ class Words:
                 )
             elif kind == 2:
                 name, other = self.some_names(random, 2)
-                line = f"{random.choice(self.paths)}:{random.randrange(1, 900)}:    {name}({other}, {random.randrange(64)})"
+                where = f"{random.choice(self.paths)}:{random.randrange(1, 900)}"
+                line = f"{where}:    {name}({other}, {random.randrange(64)})"
             elif kind == 3:
-                line = f"{random.choice('+- ')}    {' '.join(self.words(random, 3))} = {self.some_names(random, 1)[0]}  # {random.getrandbits(28):07x}"
+                name = self.some_names(random, 1)[0]
+                said = f"{' '.join(self.words(random, 3))} = {name}  # {random.getrandbits(28):07x}"
+                line = f"{random.choice('+- ')}    {said}"
             else:
-                line = f"-rw-r--r-- 1 dev dev {random.randrange(200_000):>8} Mar {random.randrange(1, 29):>2} 10:{random.randrange(60):02} {random.choice(self.paths)}"
+                when = f"Mar {random.randrange(1, 29):>2} 10:{random.randrange(60):02}"
+                line = f"-rw-r--r-- 1 dev dev {random.randrange(200_000):>8} {when} {random.choice(self.paths)}"
             out.append(line)
             size += len(line) + 1
         return "\n".join(out)[: chars + 40]

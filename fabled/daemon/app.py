@@ -96,6 +96,8 @@ class Daemon:
             notify.ready("indexing")
             why, code = self._wait()
             self._stop(why, code, left)
+            if code and self._ui is not None:
+                self._ui.note(f"fabled ended: {why}. Its log says more: {self._config.places.log_file}")
         return code
 
     # ── start ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -123,15 +125,16 @@ class Daemon:
         self._map = self._open_map()
         left.callback(lambda: self._map.close())
         self._ledger = Ledger(places.ledger_db)
-        left.callback(self._ledger.close)
+        left.callback(lambda: self._ledger.close())
 
     def _start(self, left: contextlib.ExitStack) -> None:
         config, places = self._config, self._config.places
         self._hear_signals(left)
         self._inbox = Inbox(config.quiet_seconds, config.max_wait_seconds)
+        indexer = _unless_damaged(lambda: Indexer(self._map, self._vault(), self._ledger))
         self._writer = Writer(
             self._inbox,
-            _unless_damaged(lambda: Indexer(self._map, self._vault(), self._ledger)) or self._renew_map(),
+            indexer or self._renew_map("it was damaged"),
             self._stopping,
             Tells(
                 event=self._publish,
@@ -198,12 +201,17 @@ class Daemon:
             log.warning("map.rebuilt", reason=self._rebuilt)
         return map_
 
-    def _renew_map(self) -> Indexer:
-        """Put a damaged Map aside and begin another; it is derived, so all that is lost is time."""
+    def _renew_map(self, reason: str) -> Indexer:
+        """Leave the Map for a new one; it is derived, so all that is lost is time. On the writer's OS thread."""
+        places = self._config.places
         self._map.close()
-        aside = _put_aside(self._config.places.map_db)
+        private_folder(places.data)
+        aside = _put_aside(places.map_db)
         self._map = self._open_map()
-        self._rebuilt = f"it was damaged; it was moved to {aside}"
+        self._rebuilt = f"{reason}; it was moved to {aside}" if aside else reason
+        if not os.path.exists(places.ledger_db):
+            self._ledger.close()
+            self._ledger = Ledger(places.ledger_db)
         return Indexer(self._map, self._vault(), self._ledger)
 
     def _vault(self) -> Vault:
@@ -370,12 +378,13 @@ def _unless_damaged(make: Callable[[], T]) -> T | None:
 
 
 def _put_aside(path: str) -> str:
-    """Move a Map that nobody has open out of the way, and say where to."""
+    """Move a Map that nobody has open out of the way, and say where to; "" if there is none."""
     aside = f"{path}.corrupt-{time.strftime('%Y%m%dT%H%M%S')}"
+    there = os.path.exists(path)
     for suffix in ("", "-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
             os.rename(path + suffix, aside + suffix)
-    return aside
+    return aside if there else ""
 
 
 def _tighten(*folders: str) -> None:

@@ -26,7 +26,7 @@ from fabled.daemon.protocol import METHODS, PROTOCOL, As, Request
 from fabled.daemon.schedule import JobState
 from fabled.daemon.trouble import storage_trouble
 from fabled.daemon.writer import REPAIR, SWEEP, Health
-from fabled.errors import FabledError, StaleIndexError, StorageFault
+from fabled.errors import FabledError, NoIndex, StaleIndexError, StorageFault
 from fabled.store.queries import Queries
 from fabled.store.vault import Vault
 
@@ -170,7 +170,8 @@ class Desk:
             self._inbox.ask(SWEEP, "a record was not where the Map says")
             raise
         except Exception as fault:
-            if storage_trouble(fault) != "damaged":
+            # The daemon always has a Map: without one, somebody has just removed it.
+            if storage_trouble(fault) != "damaged" and not isinstance(fault, NoIndex):
                 raise
             log.warning("read.damaged", reason=str(fault))
         self.leave()
@@ -179,7 +180,7 @@ class Desk:
         try:
             mended.result(REPAIR_SECONDS)
         except TimeoutError:
-            raise StorageFault("the full text is damaged and being built anew", "try again in a while") from None
+            raise StorageFault("the index is damaged and being built anew", "try again in a while") from None
         return ask(self._reader())
 
     def _reader(self) -> answers.Reader:

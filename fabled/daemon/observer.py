@@ -321,8 +321,9 @@ class Watcher:
         return [watch for watch in wanted if watch is not None]
 
     def _made_beat_folder(self) -> str:
-        with contextlib.suppress(OSError):  # no folder, no watch: `_test` then has nothing to go by
-            os.makedirs(self._beat_folder, mode=0o700, exist_ok=True)
+        # Only this one folder: should somebody remove the whole home, it is not for the watcher to bring it back.
+        with contextlib.suppress(OSError):
+            os.mkdir(self._beat_folder, 0o700)
         return self._beat_folder
 
     def _schedule(self, watch: _Watch) -> _Scheduled:

@@ -27,6 +27,7 @@ START = Job("start")
 SWEEP = Job("sweep")
 IDLE = Job("idle")
 REPAIR = Job("repair")
+INDEX = Job("index")
 
 # A pass over everything stands back for waiting paths, but not before it has done this much itself.
 YIELD_SECONDS = 5.0
@@ -105,12 +106,13 @@ class Writer:
         stopping: threading.Event,
         tells: Tells | None = None,
         *,
-        renew: Callable[[], Indexer] | None = None,
+        renew: Callable[[str], Indexer] | None = None,
     ) -> None:
-        """`renew` puts a Map aside that is damaged beyond repair, and gives an indexer with a new one."""
+        """`renew` leaves the Map for a new one, for the reason given, and makes an indexer over that."""
         self._inbox = inbox
         self._renew = renew
         self._indexer = indexer
+        self._place = _ident(indexer.map.path)
         self._stopping = stopping
         self._tells = tells or Tells()
         self._health = Health()
@@ -188,13 +190,19 @@ class Writer:
     def _do(self, batch: Batch) -> None:
         jobs = {asked.job.name: asked for asked in batch.jobs if asked.job.name != "index"}
         index = [asked for asked in batch.jobs if asked.job.name == "index"]
-        if "repair" in jobs or "start" in jobs:
+        mended = False
+        anew = not self._in_place() and self._begin_anew("its file was removed")
+        if not anew and ("repair" in jobs or "start" in jobs):
             # Damage is looked for before the first pass, which would only meet it in the middle of its work.
-            self._repair(jobs.get("repair"))
-        whole = [asked for asked in batch.jobs if asked.job in (START, SWEEP) or asked.job == Job("index")]
-        if whole or batch.overfull:
-            reasons = tuple(dict.fromkeys(reason for asked in whole for reason in asked.reasons))
-            self._pass("start" in jobs, reasons or (("too many paths waited",) if batch.overfull else ()), index)
+            mended = self._repair()
+            if not mended and "repair" in jobs:
+                # Somebody met damage, and it is not in the full text.
+                anew = not self._sound() and self._begin_anew("its pages are not in order")
+        whole = [asked for asked in batch.jobs if asked.job in (START, SWEEP, INDEX)]
+        if whole or batch.overfull or anew:
+            reasons = [reason for asked in whole for reason in asked.reasons]
+            reasons += ["too many paths waited"] * batch.overfull + ["the Map is built anew"] * anew
+            self._pass("start" in jobs, tuple(dict.fromkeys(reasons)), index)
         else:
             paths = dict.fromkeys((*batch.paths, *(path for asked in index for path in asked.job.paths)))
             if paths:
@@ -202,6 +210,8 @@ class Writer:
                 if report is not None:
                     self._take_in(report, tuple(paths))
                     self._answer(index, report=report)
+        for reply in jobs["repair"].replies if "repair" in jobs else ():
+            reply.set_result(mended or anew)
         if "idle" in jobs or (not len(self._inbox) and self._wal_bytes() > BIG_WAL_BYTES):
             self._idle()
         if self._read_since > BIG_WORK_BYTES and not len(self._inbox):
@@ -283,13 +293,12 @@ class Writer:
                 if kind == "damaged":
                     # First the full text, then the Map as a whole; if that does not help, it is not the Map.
                     tries += 1
-                    if not (tries == 1 and self._repair(None)):
-                        if tries > 2 or self._renew is None:
+                    mended = tries == 1 and self._repair()
+                    if not mended:
+                        if tries > 2 or not self._begin_anew(f"it was damaged: {fault}"):
                             raise
-                        log.error("map.damaged", reason=str(fault))
-                        self._indexer = self._renew()
-                        self._set(changes=self._health.changes + 1)
-                        self._inbox.ask(SWEEP, "the Map was damaged and is built anew")
+                        if paths is not None:
+                            self._inbox.ask(SWEEP, "the Map is built anew")
                     continue
                 message = getattr(fault, "message", "") or str(fault)
                 self._set(phase="waiting", progress=None, storage=StorageWait(kind, message, since))
@@ -389,8 +398,8 @@ class Writer:
                 else:
                     reply.set_result(report_value(report) if report is not None else None)
 
-    def _repair(self, asked: Asked | None) -> bool:
-        """Look for damage of the full text, and mend it."""
+    def _repair(self) -> bool:
+        """Look for damage of the full text, and mend it; True if there was some."""
         begun = time.monotonic()
         try:
             damaged = self._indexer.repair()
@@ -399,15 +408,36 @@ class Writer:
                 raise
             # Locked or full: later. Damaged elsewhere, too: the next update meets it.
             log.warning("repair.failed", reason=str(fault))
-            damaged = False
+            return False
         if damaged:
             self._set(fts_rebuilds=self._health.fts_rebuilds + 1, changes=self._health.changes + 1)
             log.warning("fulltext.rebuilt", seconds=round(time.monotonic() - begun, 2))
             self._tells.event("storage", {"state": "full text rebuilt"})
-        if asked is not None:
-            for reply in asked.replies:
-                reply.set_result(damaged)
         return damaged
+
+    def _in_place(self) -> bool:
+        """Whether the Map we write is still the one that lies there: it may be deleted at any time, being derived."""
+        return _ident(self._indexer.map.path) == self._place
+
+    def _sound(self) -> bool:
+        """SQLite's own opinion of the Map's pages."""
+        try:
+            rows = self._indexer.map.db.execute("PRAGMA quick_check(1)").fetchall()
+        except Exception as fault:
+            if storage_trouble(fault) is None:
+                raise
+            return storage_trouble(fault) != "damaged"
+        return bool(rows == [("ok",)])
+
+    def _begin_anew(self, reason: str) -> bool:
+        """Leave a Map that cannot be mended, or is gone, for a new one, which everything is then indexed into."""
+        if self._renew is None:
+            return False
+        log.error("map.begun_anew", reason=reason)
+        self._indexer = self._renew(reason)
+        self._place = _ident(self._indexer.map.path)
+        self._set(changes=self._health.changes + 1)
+        return True
 
     def _idle(self) -> None:
         try:
@@ -422,6 +452,14 @@ class Writer:
             return os.stat(self._indexer.map.path + "-wal").st_size
         except OSError:
             return 0
+
+
+def _ident(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _named(fault: BaseException) -> str:

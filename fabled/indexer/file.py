@@ -12,7 +12,7 @@ from ..store.batch import AGENTS, MEMBERSHIP, TITLE_RANK, TURN_KINDS, FileRow, s
 from ..store.schema import CALL, ORPHAN, TASK
 from ..store.vault import Place, Source
 from ..transcript import text as t
-from ..transcript.record import DIGEST_BYTES, Line, digest, segments, strict_loads, uuid_text
+from ..transcript.record import DIGEST_BYTES, HUGE_LINE, Line, digest, loads, segments, strict_loads, uuid_text
 from .projects import project_of
 
 if TYPE_CHECKING:
@@ -139,7 +139,10 @@ class FileScan:
                     self.scan.batch.weight += 50
                     continue
                 piece = data if length == len(data) else data[first:last]
-                check = digest(piece) if not line.cuts else self.source.sha256(offset, length)[:DIGEST_BYTES]
+                if line.cuts and length <= HUGE_LINE:  # not huge itself: as it reads when it stands alone
+                    piece = self.source.read(offset, length)
+                    obj = loads(piece)
+                check = digest(piece) if length == len(piece) else self.source.sha256(offset, length)[:DIGEST_BYTES]
                 self._record(obj, offset, length, line.number, check, recalled(piece))
         if line.complete:
             self.resume = (line.offset + line.length + 1, line.number + 1)

@@ -93,8 +93,12 @@ class Scan:
             self.totals.scans += 1
             self.totals.changed += 1
             self.totals.whole += whole and known is not None
-            finished = self._read(FileScan(self, place, row, source, old, known, whole), stop, tell, began_ns)
-            self.ix._files[place.path] = row
+            try:
+                finished = self._read(FileScan(self, place, row, source, old, known, whole), stop, tell, began_ns)
+            except (OSError, ValueError, RecursionError):
+                self._keep(row, known, whole, False)
+                raise
+            self._keep(row, known, whole, finished)
             if whole and known is not None:
                 self.flush()
             if row.agent is not None and place.meta is not None and finished and os.path.exists(place.meta):
@@ -103,6 +107,13 @@ class Scan:
             return finished
         finally:
             source.close()
+
+    def _keep(self, row: FileRow, known: FileRow | None, whole: bool, finished: bool) -> None:
+        """Notes which row stands for the file: one that is to replace another does so only once it is finished."""
+        if whole and known is not None and not finished:
+            self.ix._unfinished[row.path] = row
+        else:
+            self.ix._files[row.path] = row
 
     def _grown(self, row: FileRow, source: Source, place: Place) -> FileRow | None:
         """The row to go on with if the file only grew, None if it must be read whole."""
@@ -160,6 +171,6 @@ class Scan:
             raise
         self.totals.bytes += state.bytes
         stamp = source.stamp
-        young = stamp.mtime_ns > began_ns - YOUNG_NS
+        young = began_ns - YOUNG_NS < stamp.mtime_ns <= time.time_ns() + YOUNG_NS  # one far ahead was set, not ticked
         state.checkpoint(complete=True, stamp=(stamp.dev, stamp.ino, stamp.size, -1 if young else stamp.mtime_ns))
         return True

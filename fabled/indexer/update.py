@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import os
 import random
+import stat
 import time
 from collections.abc import Callable, Iterable
 
+from ..store.batch import FileRow
 from ..store.care import Care
 from ..store.files import Stamp
 from ..store.ledger import Ledger
 from ..store.map import Map
 from ..store.memberships import Memberships
-from ..store.batch import FileRow
 from ..store.vault import LIVE_RANK, Listing, Place, Source, Vault
 from ..transcript import text as t
-from ..transcript.record import lines, loads, segments
+from ..transcript.record import DIGEST_BYTES, lines, loads, segments
 from .file import recalled
 from .report import IndexReport, Progress, Totals
 from .scan import Scan
@@ -84,7 +85,10 @@ class Indexer:
             self._read(todo, totals, progress, stop)
             if gone and not totals.stopped:
                 self.map.doom(gone)
+            elif gone:
+                self._load_files()  # they stay known, for the next update to see them gone
             self._settle(totals)
+            self._write_texts()
             for place, _ in todo:
                 self._shrinkage(place.path)
             if bulk:
@@ -160,7 +164,8 @@ class Indexer:
                 self._failed.pop(place.path, None)
             except (OSError, ValueError, RecursionError) as fault:  # an odd file must not stop the others (RULES 4)
                 reason = (fault.strerror if isinstance(fault, OSError) else None) or f"{type(fault).__name__}: {fault}"
-                self._failed[place.path] = (stamp, reason)
+                if not isinstance(fault, PermissionError):  # rights can be given back without a trace in the stamp
+                    self._failed[place.path] = (stamp, reason)
                 totals.failed.append((place.path, reason))
             done += stamp.size
             if totals.stopped:
@@ -182,7 +187,7 @@ class Indexer:
         """What there is at the paths, and the rows of files that are proven to be gone."""
         if paths is None:
             listing = self.vault.listing()
-            return listing, self._gone(listing, self._files.values())
+            return listing, self._gone(listing, self._files.values(), whole=True)
         listing = Listing()
         missing: list[FileRow] = []
         for path in paths:
@@ -190,9 +195,11 @@ class Indexer:
             if path.endswith(".meta.json"):
                 path = path[: -len(".meta.json")] + ".jsonl"
             if os.path.isdir(path):
-                below = self.vault.below(os.path.realpath(path))
+                below = self.vault.below(path)
                 listing.found.update(below.found)
                 listing.failed += below.failed
+                listing.empty += below.empty
+                listing.dangling += below.dangling
                 listing.folders += below.folders
                 prefix = os.path.realpath(path) + "/"
                 missing += [
@@ -227,29 +234,35 @@ class Indexer:
                         bases[base] = "missing"
             listing.missing += [base for base, state in bases.items() if state == "missing"]
             listing.empty += [base for base, state in bases.items() if state == "empty"]
-        return listing, self._gone(listing, missing)
+        return listing, self._gone(listing, missing, whole=False)
 
-    def _gone(self, listing: Listing, rows: Iterable[FileRow]) -> list[int]:
+    def _gone(self, listing: Listing, rows: Iterable[FileRow], whole: bool) -> list[int]:
         """The files that are proven to be gone.
 
         Never on the word of a listing alone (DESIGN, invariant 4): the root must be there and hold something, no
         folder on the way may have failed, and the path itself must be known not to exist.
         """
-        silent = (*listing.missing, *listing.empty, *(path for path, _ in listing.failed))
+        rows = list(rows)
+        bare = [at for at in listing.empty if any(row.path.startswith(at + "/") for row in rows)]
+        silent = (*listing.missing, *bare, *(path for path, _ in listing.failed))
         gone = []
-        for row in list(rows):
+        for row in rows:
             if row.path in listing.found:
                 continue
             base = self.vault.base_of(row.path)
             if base is None:
-                gone.append(row)  # its root left the configuration: a rebuild would not know it
+                # A link brought it in, or a root that left the configuration: a rebuild would not know it any more.
+                # The link may only lead nowhere for now, so everything else must have been seen.
+                if whole and not silent and not listing.dangling:
+                    gone.append(row)
                 continue
             if any(row.path == at or row.path.startswith(at.rstrip("/") + "/") for at in silent) or not os.path.isdir(
                 base
             ):
                 continue
             try:
-                os.lstat(row.path)
+                if not stat.S_ISREG(os.lstat(row.path).st_mode):
+                    gone.append(row)  # something else took its name
             except (FileNotFoundError, NotADirectoryError):
                 gone.append(row)
             except OSError:
@@ -303,11 +316,10 @@ class Indexer:
     def _settle(self, totals: Totals) -> None:
         for file in self.map.doomed():
             row = self.map.file(file)
-            sessions = self._losing(row) if row is not None else []
+            if row is not None and row.rank == LIVE_RANK:
+                self._note_loss(row)  # before it is forgotten: a kill between the two must not hide a loss
             _, gone = self.map.forget(file, self.reread)
             totals.vanished += gone
-            if row is not None:
-                self._note_loss(row, sessions, gone)
         while waiting := self.map.dirty():
             session, what = waiting[0]
             for number in self._memberships.settle(session, what):
@@ -315,29 +327,18 @@ class Indexer:
                 if changed is not None and changed.path in self._files and self._files[changed.path].id == number:
                     self._files[changed.path] = changed
 
-    def _losing(self, row: FileRow) -> list[tuple[int, str]]:
-        return [
-            (number, name)
-            for number, name in self.map.db.execute(
-                "SELECT s.id,s.session_id FROM file_sessions a JOIN sessions s ON s.id=a.session WHERE a.file=?",
-                (row.id,),
-            )
-        ]
-
-    def _note_loss(self, row: FileRow, sessions: list[tuple[int, str]], gone: int) -> None:
-        """Shows in `status` what left the live transcripts (RULES 12)."""
-        if row.rank != LIVE_RANK:
-            return
-        now = self._files.get(row.path)
-        if now is not None:
-            if gone and now.stamp[2] * 2 < row.stamp[2] and sessions:
-                self.ledger.note("shrunk", sessions[0][1], row.path, 0, gone, row.stamp[2])
-            return
+    def _note_loss(self, row: FileRow) -> None:
+        """Shows in `status` what left the live transcripts and is nowhere else (RULES 12)."""
+        gone = self.map.only_in(row.id)
         if not gone:
             return
-        for number, name in sessions:
-            if self.map.db.execute("SELECT 1 FROM file_sessions WHERE session=? LIMIT 1", (number,)).fetchone() is None:
+        now = self._files.get(row.path)
+        for name, elsewhere in self.map.losing(row.id):
+            if now is None and not elsewhere:
                 self.ledger.note("vanished", name, row.path, 0, gone)
+            elif now is not None and now.stamp[2] * 2 < row.stamp[2]:
+                self.ledger.note("shrunk", name, row.path, 0, gone, row.stamp[2])
+                return
 
     def _shrinkage(self, path: str) -> None:
         """Compares a live transcript with its session's generations: records only they still hold were lost from it."""
@@ -372,14 +373,26 @@ class Indexer:
         if self._care.fts_damaged() is None:
             return False
         self._care.start_fts()
-        for row in sorted(self._files.values(), key=lambda r: r.id):
+        self._write_texts()
+        return True
+
+    def _write_texts(self) -> None:
+        """Writes the texts that a new full text still lacks; those of a file that cannot be read stay owed."""
+        for file in self._care.texts_owed():
+            row = self.map.file(file)
+            if row is None:
+                continue
             try:
                 source = self.vault.open(row.path)
             except OSError:
                 continue
             try:
                 rows: list[tuple[int, str, str, str]] = []
-                for record, offset, length in list(self._care.records_of(row.id)):
+                whole = True
+                for record, offset, length, check in self._care.records_without_text(file):
+                    if source.sha256(offset, length)[:DIGEST_BYTES] != check:
+                        whole = False  # changed since it was indexed: after its next scan
+                        continue
                     facts = _facts_at(source, offset, length)
                     if facts is not None and (facts.text or facts.thinking):
                         rows.append((record, facts.text, facts.thinking, facts.parts))
@@ -387,9 +400,12 @@ class Indexer:
                         self._care.add_texts(rows)
                         rows = []
                 self._care.add_texts(rows)
+                if whole:
+                    self._care.texts_written(file)
+            except OSError:
+                continue
             finally:
                 source.close()
-        return True
 
     def idle(self) -> None:
         """What can be done when nothing waits."""

@@ -12,8 +12,8 @@ from typing import Any
 import apsw
 
 from ..transcript import text as t
-from .files import Stamp
 from .batch import TURNS
+from .files import Stamp
 from .schema import MAP_VERSION
 
 Found = tuple[int, list[str]]
@@ -112,11 +112,12 @@ class Audit:
             "AND c.length=r.length)"
         )
         faults = [f"{wrong} records point at no copy of theirs"] if wrong else []
+        # Of a file half read or half forgotten the pointers are on their way.
         rows = self.db.execute(
             "SELECT r.id FROM records r JOIN (SELECT record FROM copies GROUP BY record HAVING count(*)>1) m ON "
-            "m.record=r.id "
-            "WHERE (r.file,r.offset) IS NOT (SELECT c.file,c.offset FROM copies c JOIN files f ON f.id=c.file WHERE "
-            "c.record=r.id "
+            "m.record=r.id WHERE r.file NOT IN (SELECT file FROM doomed) AND NOT EXISTS (SELECT 1 FROM copies c JOIN "
+            "files f ON f.id=c.file WHERE c.record=r.id AND NOT f.complete) AND (r.file,r.offset) IS NOT "
+            "(SELECT c.file,c.offset FROM copies c JOIN files f ON f.id=c.file WHERE c.record=r.id "
             "AND f.id NOT IN (SELECT file FROM doomed) ORDER BY c.length DESC, f.rank, f.path, c.offset LIMIT 1)"
         ).fetchall()
         if rows:
@@ -143,11 +144,14 @@ class Audit:
 
     def unfinished(self) -> Found:
         """Work promised in an earlier commit; a running daemon has some at times, a finished index run none."""
-        dirty, doomed = self._one("SELECT count(*) FROM dirty"), self._one("SELECT count(*) FROM doomed")
+        dirty, doomed, owed = (self._one(f"SELECT count(*) FROM {table}") for table in ("dirty", "doomed", "owed"))
         faults = []
-        if dirty or doomed:
-            faults.append(f"{dirty} sessions to resolve and {doomed} files to forget: fabled index finishes them")
-        return dirty + doomed, faults
+        if dirty or doomed or owed:
+            faults.append(
+                f"{dirty} sessions to resolve, {doomed} files to forget, {owed} files whose text is not searchable: "
+                "fabled index finishes them"
+            )
+        return dirty + doomed + owed, faults
 
     def _groups(self, sql: str, args: tuple[int, ...]) -> Iterator[tuple[str, Unchanged, Spans]]:
         current: int | None = None

@@ -6,7 +6,7 @@ When it is due is left to the indexer and the daemon.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import apsw
@@ -43,18 +43,29 @@ class Care:
         return None
 
     def start_fts(self) -> None:
-        """Empties the full text, for a rebuild."""
+        """Empties the full text; every file owes its texts from then on, also after a kill."""
         with self.map.transaction("fts"):
             self.db.execute("DROP TABLE IF EXISTS fts")
             self.db.execute(s.MAP[s.MAP.index("CREATE VIRTUAL TABLE fts") :])
+            self.db.execute("INSERT OR IGNORE INTO owed SELECT id FROM files")
 
-    def records_of(self, file: int) -> Iterator[tuple[int, int, int]]:
-        """(record, offset, length) of the records whose best copy lies in a file."""
-        yield from self.db.execute(
-            "SELECT r.id,r.offset,r.length FROM copies c JOIN records r ON r.id=c.record AND r.file=c.file AND "
-            "r.offset=c.offset WHERE c.file=? ORDER BY c.offset",
+    def texts_owed(self) -> list[int]:
+        """The files whose texts a rebuild of the full text has not written yet."""
+        return [file for (file,) in self.db.execute("SELECT file FROM owed ORDER BY file")]
+
+    def texts_written(self, file: int) -> None:
+        with self.map.transaction("fts"):
+            self.db.execute("DELETE FROM owed WHERE file=?", (file,))
+
+    def records_without_text(self, file: int) -> list[tuple[int, int, int, bytes]]:
+        """(record, offset, length, digest) of the records read from a file that have no text yet."""
+        found: list[tuple[int, int, int, bytes]] = self.db.execute(
+            "SELECT r.id,r.offset,r.length,c.digest FROM copies c JOIN records r ON r.id=c.record AND r.file=c.file "
+            "AND r.offset=c.offset WHERE c.file=? AND NOT EXISTS (SELECT 1 FROM fts_docsize d WHERE d.id=r.id) "
+            "ORDER BY c.offset",
             (file,),
-        )
+        ).fetchall()
+        return found
 
     def add_texts(self, rows: Sequence[tuple[int, str, str, str]]) -> None:
         with self.map.transaction("fts"):

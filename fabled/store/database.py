@@ -31,17 +31,15 @@ class Database:
     # Opening
 
     def _open(self) -> None:
-        fresh = not os.path.exists(self.path)
         try:
-            self._connect()
+            version, owner, empty = self._look()
         except (apsw.NotADBError, apsw.CorruptError):
             self._put_aside("it was damaged")
-            fresh = True
+            version, owner, empty = self._look()
         except apsw.Error as fault:
             raise StorageFault(
                 f"{self.path} cannot be opened: {fault}", "see that the folder is writable and the disk not full"
             ) from None
-        version = int(self.db.pragma("user_version"))
         if version > s.MAP_VERSION:
             self.db.close()
             raise NewerSchema(
@@ -49,31 +47,42 @@ class Database:
                 f"was left alone",
                 "update fabled, or point FABLED_HOME at another folder",
             )
-        if version != s.MAP_VERSION:
-            if not fresh and version:
-                self.rebuilt = f"schema {version} became {s.MAP_VERSION}"
-                self._remove()
-                self._connect()
-            elif not fresh and self.db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
-                self._put_aside("it was no Map")
-            try:
-                self.db.execute(
-                    f"BEGIN IMMEDIATE; {s.MAP} PRAGMA application_id={s.APPLICATION_ID}; PRAGMA "
-                    f"user_version={s.MAP_VERSION}; COMMIT"
-                )
-            except apsw.Error as fault:
-                raise StorageFault(f"{self.path} cannot be made: {fault}", "free space, then try again") from None
+        if not empty and owner != s.APPLICATION_ID:
+            self._put_aside("it was no Map")
+            empty = True
+        elif not empty and version != s.MAP_VERSION:
+            self.rebuilt = f"schema {version} became {s.MAP_VERSION}"
+            self._remove()
+            empty = True
+        try:
+            self._prepare(empty)
+        except apsw.Error as fault:
+            raise StorageFault(f"{self.path} cannot be made: {fault}", "free space, then try again") from None
         self._caches()
+
+    def _look(self) -> tuple[int, int, bool]:
+        """(schema version, application id, whether it is empty) of what lies there; nothing is written for that."""
+        self._connect()
+        version, owner = int(self.db.pragma("user_version")), int(self.db.pragma("application_id"))
+        return version, owner, self._one("SELECT count(*) FROM sqlite_schema") == 0
 
     def _connect(self) -> None:
         self.db: Any = apsw.Connection(self.path)  # Any: what a row holds is said by its SELECT
         self.db.set_busy_timeout(5_000)  # before journal_mode, which needs a lock itself (RULES 18)
+
+    def _prepare(self, empty: bool) -> None:
+        """Settings of the connection, and the tables where there are none."""
+        if empty:
+            self.db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # on an existing file it would write at every opening
         self.db.execute(
-            "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA "
-            "cache_size=-24000; PRAGMA temp_store=MEMORY;"
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-24000; PRAGMA temp_store=MEMORY;"
             "PRAGMA journal_size_limit=33554432; PRAGMA wal_autocheckpoint=4000"
         )
-        self.db.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        if empty:
+            self.db.execute(
+                f"BEGIN IMMEDIATE; {s.MAP} PRAGMA application_id={s.APPLICATION_ID}; PRAGMA "
+                f"user_version={s.MAP_VERSION}; COMMIT"
+            )
         for name in (self.path, self.path + "-wal", self.path + "-shm"):
             if os.path.exists(name):
                 os.chmod(name, 0o600)
@@ -83,6 +92,7 @@ class Database:
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path + suffix)
+        self._connect()
 
     def _put_aside(self, why: str) -> None:
         with contextlib.suppress(apsw.Error, AttributeError):

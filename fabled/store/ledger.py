@@ -39,7 +39,6 @@ class Ledger:
         try:
             self._db = apsw.Connection(path)
             self._db.set_busy_timeout(5000)
-            self._db.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL")
             version = int(self._db.pragma("user_version"))
             if version > LEDGER_VERSION:
                 self._db.close()
@@ -47,6 +46,7 @@ class Ledger:
                     f"{path} was written by a newer fabled (schema {version}); it was left alone",
                     "update fabled, or point FABLED_HOME at another folder",
                 )
+            self._db.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL")
             if version < 1:
                 with self._db:
                     self._db.execute(LEDGER)
@@ -70,7 +70,7 @@ class Ledger:
         size: int = 0,
     ) -> None:
         """Records a loss; `size`: what the file held before, in bytes. A later loss of the same file is added to it."""
-        self._db.execute(
+        self._write(
             "INSERT INTO losses VALUES(?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET at=excluded.at, "
             "in_vault=excluded.in_vault, "
             "nowhere=max(nowhere, excluded.nowhere), size=max(size, excluded.size)",
@@ -81,11 +81,17 @@ class Ledger:
     def made_good(self, path: str, size: int) -> None:
         """Forgets the losses of a file that is there again, at its old size or nearly."""
         if path in self._paths:
-            self._db.execute(
+            self._write(
                 "DELETE FROM losses WHERE path=? AND size<=?*2 AND (nowhere=0 OR kind='vanished' OR size<=?)",
                 (path, size, size),
             )
             self._paths = {p for (p,) in self._db.execute("SELECT path FROM losses")}
+
+    def _write(self, sql: str, values: tuple[str | int, ...]) -> None:
+        try:
+            self._db.execute(sql, values)
+        except (apsw.FullError, apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.ReadOnlyError) as fault:
+            raise StorageFault(f"the Ledger could not be written: {fault}", "free space, then try again") from fault
 
     def losses(self) -> list[Loss]:
         return [

@@ -10,8 +10,8 @@ from typing import Any
 
 from ..transcript import text as t
 from . import schema as s
-from .database import Database
 from .batch import FileRow, Known, short_key
+from .database import Database
 
 
 class Lookups(Database):
@@ -130,6 +130,26 @@ class Lookups(Database):
 
     def sessions_of(self, file: int) -> list[int]:
         return [x for (x,) in self.db.execute("SELECT session FROM file_sessions WHERE file=?", (file,))]
+
+    def only_in(self, file: int) -> int:
+        """How many records have no copy outside a file that is to be forgotten."""
+        return int(
+            self._one(
+                "SELECT count(DISTINCT c.record) FROM copies c WHERE c.file=?1 AND NOT EXISTS (SELECT 1 FROM copies o "
+                "WHERE o.record=c.record AND o.file<>?1 AND o.file NOT IN (SELECT file FROM doomed))",
+                file,
+            )
+        )
+
+    def losing(self, file: int) -> list[tuple[str, bool]]:
+        """The sessions in a file that is to be forgotten, and whether another file holds something of each."""
+        rows = self.db.execute(
+            "SELECT s.session_id, EXISTS (SELECT 1 FROM file_sessions o WHERE o.session=s.id AND o.file<>?1 AND "
+            "o.file NOT IN (SELECT file FROM doomed)) FROM file_sessions a JOIN sessions s ON s.id=a.session "
+            "WHERE a.file=?1 ORDER BY s.session_id",
+            (file,),
+        )
+        return [(name, bool(elsewhere)) for name, elsewhere in rows]
 
     def files_of(self, session: int, live: bool) -> list[int]:
         """The main files that hold records of a session: its live transcripts, or its generations."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..transcript import text as t
 from . import schema as s
-from .lookups import Lookups
 from .batch import AGENTS, MEMBERSHIP, Batch, FileRow, Reread, short_key
+from .lookups import Lookups
 from .vault import Place
 
 FORGET_SLICE = 4_000
@@ -70,8 +70,7 @@ class Map(Lookups):
                 batch.files,
             )
             if batch.rewritten:
-                for record in batch.rewritten:
-                    self._forget_text(record)
+                self._forget_texts(batch.rewritten)
                 db.executemany(
                     self._CHANGE,
                     batch.changed,
@@ -85,7 +84,7 @@ class Map(Lookups):
             if batch.links:
                 db.executemany("INSERT OR IGNORE INTO links VALUES(?,?,?,?)", batch.links)
             if batch.touches:
-                db.executemany("INSERT OR IGNORE INTO touches VALUES(?,?)", batch.touches)
+                db.executemany("INSERT OR IGNORE INTO touches(path,record) VALUES(?,?)", batch.touches)
             if batch.titles:
                 db.executemany("INSERT OR REPLACE INTO titles VALUES(?,?,?,?,?)", batch.titles)
             if batch.citations:
@@ -184,6 +183,7 @@ class Map(Lookups):
                     (file.id,),
                 )
                 self.db.execute("INSERT OR IGNORE INTO doomed VALUES(?)", (file.replaces,))
+                self.db.execute("UPDATE OR IGNORE owed SET file=? WHERE file=?", (file.id, file.replaces))
                 self.db.execute("UPDATE files SET replaces=NULL WHERE id=?", (file.id,))
                 file.replaces = None
             self._projects(file.id)
@@ -232,21 +232,22 @@ class Map(Lookups):
         """
         kept = gone = 0
         sessions = [x for (x,) in self.db.execute("SELECT session FROM file_sessions WHERE file=?", (file,))]
+        owed = self.db.execute("SELECT 1 FROM owed WHERE file=?", (file,)).fetchone() is not None
         while True:
             rows = self.db.execute(
                 "SELECT offset,digest,record FROM copies WHERE file=? ORDER BY offset LIMIT ?", (file, FORGET_SLICE)
             ).fetchall()
             with self.transaction("forget"):
                 self.db.executemany("DELETE FROM copies WHERE file=? AND offset=?", ((file, o) for o, _, _ in rows))
-                for offset, digest, record in rows:
-                    best = self.db.execute("SELECT file,offset,session FROM records WHERE id=?", (record,)).fetchone()
-                    if best is None or best[:2] != (file, offset):
-                        continue
-                    if self._next_best(record, digest, reread):
-                        kept += 1
-                    else:
-                        gone += 1
+                moved, lost = self._fall_back(file, rows, reread)
+                kept += moved
+                gone += lost
+                if owed:  # whatever takes over its records takes over its debt
+                    self.db.executemany(
+                        "INSERT OR IGNORE INTO owed SELECT file FROM records WHERE id=?", ((r,) for _, _, r in rows)
+                    )
                 if len(rows) < FORGET_SLICE:
+                    self.db.execute("DELETE FROM owed WHERE file=?", (file,))
                     self.db.execute("DELETE FROM gaps WHERE file=?", (file,))
                     self.db.execute("DELETE FROM file_sessions WHERE file=?", (file,))
                     self.db.execute("DELETE FROM files WHERE id=?", (file,))
@@ -256,59 +257,67 @@ class Map(Lookups):
             if len(rows) < FORGET_SLICE:
                 return kept, gone
 
-    def _next_best(self, record: int, digest: bytes, reread: Reread) -> bool:
-        row = self.db.execute(
-            "SELECT c.file,c.offset,c.length,c.digest,f.path,f.agent FROM copies c JOIN files f ON f.id=c.file WHERE "
-            "c.record=? "
-            "ORDER BY c.length DESC, f.rank, f.path, c.offset LIMIT 1",
-            (record,),
-        ).fetchone()
-        if row is None:
-            self._forget_record(record)
-            return False
-        file, offset, length, check, path, agent = row
-        facts = reread(path, offset, length) if check != digest else None
-        if facts is None:
-            self.db.execute(
-                "UPDATE records SET file=?,offset=?,length=?,agent=? WHERE id=?", (file, offset, length, agent, record)
-            )
-            return True
-        session = self._one("SELECT session FROM records WHERE id=?", record)
+    def _fall_back(self, file: int, rows: Sequence[tuple[int, bytes, int]], reread: Reread) -> tuple[int, int]:
+        """Gives the records read from spans that are gone their next best copy, or forgets them: (kept, gone)."""
+        db = self.db
+        gone: list[int] = []
+        kept = 0
+        again: list[tuple[int, int, t.Facts, tuple[int, int, int, int | None]]] = []
+        for offset, digest, record in rows:
+            best = db.execute("SELECT file,offset,session FROM records WHERE id=?", (record,)).fetchone()
+            if best is None or best[:2] != (file, offset):
+                continue
+            row = db.execute(
+                "SELECT c.file,c.offset,c.length,f.agent,c.digest,f.path FROM copies c JOIN files f ON f.id=c.file "
+                "WHERE c.record=? ORDER BY c.length DESC, f.rank, f.path, c.offset LIMIT 1",
+                (record,),
+            ).fetchone()
+            if row is None:
+                gone.append(record)
+                continue
+            kept += 1
+            facts = reread(row[5], row[1], row[2]) if row[4] != digest else None
+            if facts is None:
+                db.execute("UPDATE records SET file=?,offset=?,length=?,agent=? WHERE id=?", (*row[:4], record))
+            else:
+                again.append((record, best[2], facts, row[:4]))
+        self._forget_texts([*gone, *(record for record, *_ in again)])
+        db.executemany("DELETE FROM records WHERE id=?", ((record,) for record in gone))
         batch = Batch()
-        tool = self.name(facts.tool) if facts.tool is not None else self.tool_of(session, facts.answers)
-        self.describe(batch, record, session, facts, (file, offset, length, agent, tool))
-        self._forget_text(record)
-        self.db.execute(
-            self._CHANGE,
-            batch.changed[0],
-        )
+        for record, session, facts, where in again:
+            tool = self.name(facts.tool) if facts.tool is not None else self.tool_of(session, facts.answers)
+            self.describe(batch, record, session, facts, (*where, tool))
+        self.write_new()
+        db.executemany(self._CHANGE, batch.changed)
         self._add_text(batch)
-        return True
+        return kept, len(gone)
 
     def _add_text(self, batch: Batch) -> None:
         self.db.executemany("INSERT INTO fts(rowid,text,thinking,parts) VALUES(?,?,?,?)", batch.texts)
         self.db.executemany("INSERT OR IGNORE INTO links VALUES(?,?,?,?)", batch.links)
-        self.db.executemany("INSERT OR IGNORE INTO touches VALUES(?,?)", batch.touches)
+        self.db.executemany("INSERT OR IGNORE INTO touches(path,record) VALUES(?,?)", batch.touches)
         self.db.executemany("INSERT OR REPLACE INTO titles VALUES(?,?,?,?,?)", batch.titles)
         self.db.executemany("INSERT OR IGNORE INTO citations VALUES(?,?)", batch.citations)
 
-    def _forget_text(self, record: int) -> None:
-        self.db.execute("DELETE FROM fts WHERE rowid=?", (record,))
-        self.db.execute(
-            "UPDATE threads SET title_record=NULL,title_rank=99 WHERE id=(SELECT thread FROM records WHERE id=?1) "
-            "AND title_record=?1",
-            (record,),
-        )
-        self.db.execute("DELETE FROM citations WHERE record=?", (record,))
-        self.db.execute("DELETE FROM titles WHERE record=?", (record,))
-        self.db.execute(
-            "DELETE FROM links WHERE record=? AND session=(SELECT session FROM records WHERE id=?)", (record, record)
-        )
-        self.db.execute("DELETE FROM touches WHERE record=?", (record,))
+    def _forget_texts(self, records: Sequence[int]) -> None:
+        """Takes away what records say: text, citations, titles, links.
 
-    def _forget_record(self, record: int) -> None:
-        self._forget_text(record)
-        self.db.execute("DELETE FROM records WHERE id=?", (record,))
+        For many at once, because links have no index by record: they are found by one look through each session's.
+        """
+        if not records:
+            return
+        db = self.db
+        db.execute("CREATE TEMP TABLE IF NOT EXISTS going(record INTEGER PRIMARY KEY)")
+        db.executemany("INSERT OR IGNORE INTO going VALUES(?)", ((record,) for record in records))
+        for table, column in (("fts", "rowid"), ("citations", "record"), ("titles", "record"), ("touches", "record")):
+            db.executemany(f"DELETE FROM {table} WHERE {column}=?", ((record,) for record in records))
+        db.execute(
+            "UPDATE threads SET title_record=NULL,title_rank=99 WHERE id IN (SELECT r.thread FROM going g "
+            "JOIN records r ON r.id=g.record) AND title_record IN (SELECT record FROM going)"
+        )
+        sessions = db.execute("SELECT DISTINCT r.session FROM going g JOIN records r ON r.id=g.record").fetchall()
+        db.executemany("DELETE FROM links WHERE session=? AND record IN (SELECT record FROM going)", sessions)
+        db.execute("DELETE FROM going")
 
     # Describing one record
 

@@ -12,8 +12,8 @@ from ..transcript import text as t
 from ..transcript import threads as th
 from ..transcript.record import uuid_text
 from . import schema as s
-from .map import Map
 from .batch import AGENTS, MEMBERSHIP, TITLE_RANK, TURNS, Reread, short_key, title_of
+from .map import Map
 
 
 class Memberships:

@@ -5,7 +5,7 @@ A Map of another version is rebuilt, a Ledger of an older one migrated, a newer 
 
 from __future__ import annotations
 
-MAP_VERSION = 1
+MAP_VERSION = 2
 LEDGER_VERSION = 1
 APPLICATION_ID = 0x66626C64  # "fbld": tells our databases from anything else at their place
 
@@ -41,7 +41,7 @@ CREATE INDEX records_agent ON records(agent, session) WHERE agent IS NOT NULL;
 CREATE TABLE links(
     session INTEGER, kind INTEGER, key INTEGER, record INTEGER, PRIMARY KEY(session, kind, key, record)) WITHOUT ROWID;
 CREATE TABLE shares(a INTEGER, b INTEGER, PRIMARY KEY(a, b)) WITHOUT ROWID;
-CREATE TABLE touches(path INTEGER, record INTEGER, PRIMARY KEY(path, record)) WITHOUT ROWID;
+CREATE TABLE touches(record INTEGER, path INTEGER, PRIMARY KEY(record, path)) WITHOUT ROWID;
 CREATE TABLE threads(
     id INTEGER PRIMARY KEY, session INTEGER NOT NULL, prompt TEXT, first_ts INTEGER, last_ts INTEGER,
     turns INTEGER NOT NULL DEFAULT 0, tokens INTEGER NOT NULL DEFAULT 0,
@@ -55,6 +55,7 @@ CREATE TABLE citations(record INTEGER, ref TEXT, PRIMARY KEY(record, ref)) WITHO
 CREATE INDEX citations_ref ON citations(ref);
 CREATE TABLE dirty(session INTEGER PRIMARY KEY, what INTEGER NOT NULL);
 CREATE TABLE doomed(file INTEGER PRIMARY KEY);
+CREATE TABLE owed(file INTEGER PRIMARY KEY);
 CREATE VIRTUAL TABLE fts USING fts5(
     text, thinking, parts, content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2');
 """
@@ -62,8 +63,9 @@ CREATE VIRTUAL TABLE fts USING fts5(
 
 `files.mtime_ns` is -1 while a stamp is too young to prove anything, `complete` 0 until the whole file is stored,
 `replaces` the row whose content this one supersedes, `guessed` 1 when file order decided a membership.
-`dirty` (bit 1 memberships, bit 2 subagents) and `doomed` (files to forget) are work promised in the transaction that
-made it necessary, so that a kill between two commits loses none of it.
+`dirty` (bit 1 memberships, bit 2 subagents), `doomed` (files to forget) and `owed` (files whose texts a new full text
+still lacks) are work promised in the transaction that made it necessary, so that a kill between two commits loses
+none of it.
 """
 
 CALL, ANSWER, SPAWN, TASK, SAID_PROMPT, SAID_COMMAND, SAID_QUEUE, ORPHAN, SIDE, NOTIFIED, ALIAS = range(1, 12)

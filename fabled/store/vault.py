@@ -60,7 +60,9 @@ class Listing:
     missing: list[str] = field(default_factory=list)
     """roots that do not exist"""
     empty: list[str] = field(default_factory=list)
-    """roots that exist and hold nothing at all: an unmounted disk looks like that"""
+    """roots, vaults and folders linked into them that exist and hold nothing: an unmounted disk looks like that"""
+    dangling: list[str] = field(default_factory=list)
+    """links whose target is not there"""
     failed: list[tuple[str, str]] = field(default_factory=list)
     """(folder or file, reason)"""
     folders: int = 0
@@ -74,7 +76,7 @@ class Vault:
             dict.fromkeys(os.path.realpath(v) for v in ([vaults] if isinstance(vaults, str) else vaults))
         )
         self.roots = tuple(dict.fromkeys(os.path.realpath(r) for r in roots))
-        self._frames: OrderedDict[tuple[str, int, int], _Frames] = OrderedDict()
+        self._frames: OrderedDict[tuple[str, int, int, int], _Frames] = OrderedDict()
 
     # Where things are
 
@@ -84,16 +86,18 @@ class Vault:
         return max(found, key=len) if found else None
 
     def place(self, path: str) -> Place | None:
-        """What a path names, by its shape alone; None for anything that is no transcript."""
+        """What a path names, by its shape alone; None for anything that is no transcript.
+
+        A link into a root or vault names what lies there; what a link brings in from outside is named by the link.
+        """
         path = os.path.normpath(path)
-        base = self.base_of(path)
-        if base is None:
-            folder, name = os.path.split(path)
-            path = os.path.join(os.path.realpath(folder), name)
-            base = self.base_of(path)
-            if base is None:
-                return None
-        return self._classify(base, os.path.relpath(path, base).split("/"), os.path.realpath(path))
+        real = os.path.realpath(path)
+        folder, name = os.path.split(path)
+        for way in (real, path, os.path.join(os.path.realpath(folder), name)):
+            base = self.base_of(way)
+            if base is not None:
+                return self._classify(base, os.path.relpath(way, base).split("/"), real)
+        return None
 
     def _classify(self, base: str, parts: list[str], real: str) -> Place | None:
         name = parts[-1]
@@ -132,8 +136,7 @@ class Vault:
                 result.failed.append((base, fault.strerror or str(fault)))
                 continue
             if not some:
-                if base in self.roots:
-                    result.empty.append(base)
+                result.empty.append(base)
                 continue
             self._walk(base, base, [], result, seen)
         return result
@@ -141,17 +144,21 @@ class Vault:
     def below(self, path: str) -> Listing:
         """What lies below one folder (an event told of a whole tree)."""
         result = Listing()
-        base = self.base_of(path)
-        if base is not None:
-            rel = os.path.relpath(path, base)
-            self._walk(base, path, [] if rel == "." else rel.split("/"), result, set())
+        path = os.path.normpath(path)
+        real = os.path.realpath(path)
+        for way in (real, path):
+            base = self.base_of(way)
+            if base is not None:
+                rel = os.path.relpath(way, base)
+                self._walk(base, real, [] if rel == "." else rel.split("/"), result, set())
+                break
         return result
 
     def _walk(self, base: str, top: str, parts: list[str], result: Listing, seen: set[tuple[int, int]]) -> None:
         waiting = [(top, parts)]
-        others = [b for b in (*self.vaults, *self.roots) if b != base]
         while waiting:
             folder, parts = waiting.pop()
+            outside = self.base_of(folder) is None
             try:
                 status = os.stat(folder)
                 if (status.st_dev, status.st_ino) in seen:
@@ -165,27 +172,44 @@ class Vault:
                 result.failed.append((folder, fault.strerror or str(fault)))
                 continue
             result.folders += 1
+            if outside and not listed:
+                result.empty.append(folder)
             below = []
             for entry in listed:
                 name = entry.name
                 try:
+                    real = self._beyond(base, entry, result) if entry.is_symlink() else entry.path
+                    if real is None:
+                        continue
                     if name.endswith((".jsonl", ".jsonl.zst")) and not entry.is_dir():
-                        real = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
                         place = self._classify(base, [*parts, name], real)
                         if place is None or real in result.found:
                             continue
                         status = entry.stat()
                         if stat.S_ISREG(status.st_mode):
                             result.found[real] = (place, stamp_of(status))
-                    elif entry.is_dir() and name not in _NOT_TRANSCRIPTS:
-                        path = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
-                        if path not in others:
-                            below.append((path, [*parts, name]))
+                    elif (
+                        entry.is_dir()
+                        and name not in _NOT_TRANSCRIPTS
+                        and self.base_of(real) in (None, None if outside else base)  # another root is walked for itself
+                    ):
+                        below.append((real, [*parts, name]))
                 except FileNotFoundError:
                     continue
                 except OSError as fault:
                     result.failed.append((entry.path, fault.strerror or str(fault)))
             waiting.extend(below)
+
+    def _beyond(self, base: str, entry: os.DirEntry[str], result: Listing) -> str | None:
+        """Where a link leads, None where that is no business of this walk: nowhere, to what is found in its own place
+        anyway, or to a folder the root itself lies in."""
+        real = os.path.realpath(entry.path)
+        if not os.path.exists(real):
+            result.dangling.append(entry.path)
+            return None
+        if self.base_of(real) is not None or base.startswith(real.rstrip("/") + "/"):
+            return None
+        return real
 
     # Reading
 
@@ -196,7 +220,7 @@ class Vault:
             return Source(fd, None)
         try:
             status = os.fstat(fd)
-            key = (path, status.st_ino, status.st_size)
+            key = (path, status.st_ino, status.st_size, status.st_mtime_ns)
             frames = self._frames.get(key)
             if frames is None:
                 frames = self._frames[key] = _Frames(fd, status.st_size)
@@ -324,7 +348,7 @@ class _Frames:
                 while not decoder.eof:
                     data = os.pread(fd, CHUNK, at)
                     if not data:
-                        raise EOFError("a compressed generation ends within a frame")
+                        raise OSError(5, "it ends within a zstd frame")
                     at += len(data)
                     plain += len(decoder.decompress(data))
             except zstd.ZstdError as fault:

@@ -40,7 +40,9 @@ _BOM = b"\xef\xbb\xbf"
 _RUN = re.compile(rb"(?P<blank>[ \t\r]+|\xef\xbb\xbf)|(?P<nul>\x00+)")
 _NULS = re.compile(rb"\x00{65536,}")
 _HALF = re.compile("[\ud800-\udfff]")
-_OPEN_ESCAPE = re.compile(rb"(?:\\u[Dd][89ABab][0-9A-Fa-f]{2})?\\(?:u[0-9A-Fa-f]{0,3})?\Z|\\u[Dd][89ABab][0-9A-Fa-f]{2}\Z")
+_OPEN_ESCAPE = re.compile(
+    rb"(?:\\u[Dd][89ABab][0-9A-Fa-f]{2})?\\(?:u[0-9A-Fa-f]{0,3})?\Z|\\u[Dd][89ABab][0-9A-Fa-f]{2}\Z"
+)
 """An escape not yet at its end, or the first half of a pair."""
 _CANDIDATE = re.compile(
     rb'\{[ \t]*"(?:parentUuid|logicalParentUuid|type|uuid|sessionId|isSidechain|timestamp|message|cwd|version|userType|'

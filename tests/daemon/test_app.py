@@ -342,6 +342,51 @@ def test_a_map_damaged_within_is_put_aside(daemon: Daemon, part: str) -> None:
     assert checked.returncode == 0, checked.stdout
 
 
+def test_a_map_damaged_under_a_running_daemon_is_put_aside(daemon: Daemon) -> None:
+    """Garbage in the Map met by a question or a change: both have their right answer in the end."""
+    for number in range(40):
+        transcript(daemon.root, f"s{number}", *(f"word{number} heron {one} " + "x " * 100 for one in range(20)))
+    daemon.start()
+    daemon.stop()
+    daemon.start()
+    size = daemon.map_db.stat().st_size
+    with daemon.map_db.open("r+b") as file:
+        file.seek(8192)
+        file.write(os.urandom(size - 8192))
+    transcript(daemon.root, "late", "a bittern booms")
+
+    def right() -> bool:
+        try:
+            return [daemon.hits(f"word{number}") for number in range(40)] == [20] * 40 and daemon.hits("bittern") == 1
+        except AssertionError as told:
+            assert "damaged" in str(told) or "index" in str(told)
+            return False
+
+    assert until(right, 20)
+    assert "rebuilt" in daemon.warnings()
+    daemon.stop()
+    checked = daemon.command("check")
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize("what", ["map", "data"])
+def test_a_map_removed_under_a_running_daemon_is_built_anew(daemon: Daemon, what: str) -> None:
+    """Deleted while in use, alone or with the whole data folder, the Map is there again for the next question."""
+    transcript(daemon.root, "one", "a heron stands")
+    daemon.start()
+    assert daemon.hits("heron") == 1
+    if what == "map":
+        for path in daemon.map_db.parent.glob("map.db*"):
+            path.unlink()
+    else:
+        shutil.rmtree(daemon.map_db.parent)
+    assert daemon.hits("heron") == 1
+    assert daemon.map_db.exists() and stat.S_IMODE(daemon.map_db.stat().st_mode) == 0o600
+    transcript(daemon.root, "one", "a bittern booms")
+    assert daemon.finds("bittern")
+    assert "removed" in daemon.warnings()["rebuilt"]
+
+
 @linux
 def test_a_full_disk_is_waited_for(folder: Path) -> None:
     """With the disk full, the daemon stays up, says so, and goes on when there is room."""

@@ -63,7 +63,7 @@ def watch(tmp_path: Path, root: Path, ear: Ear) -> Iterator[Make]:
             [str(path) for path in vaults],
             ear.hears,
             own=[str(path) for path in own],
-            beat_folder=str(tmp_path / "state" / "watch"),
+            beat_folder=str(tmp_path / "watch"),
             patience_seconds=2,
         )
         made.append(watcher)

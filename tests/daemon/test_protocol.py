@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabled.daemon import protocol
@@ -73,6 +73,7 @@ def test_any_bytes_are_a_request_or_malformed(line: bytes) -> None:
         assert protocol.error(told.id, told).endswith(b"}\n")
 
 
+@settings(max_examples=50)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters()),
