@@ -24,7 +24,7 @@ from random import Random
 
 from benchmarks.eras import ERAS, MOST_BYTES
 from benchmarks.session import Session
-from benchmarks.words import Words, lexicon
+from benchmarks.words import project
 
 MADE = 1
 """Changed whenever the same arguments give other bytes: caches of corpora are named by it."""
@@ -60,7 +60,7 @@ def orders(projects: str, mb: float, sessions: int, seed: int, big: float) -> li
 
 def write(order: Order) -> int:
     """Writes one session; its bytes. Depends on nothing but the order, so sessions can be written side by side."""
-    words = Words(order.seed, order.project, lexicon(order.seed))
+    words = project(order.seed, order.project)
     cwd = f"/home/dev/src/{words.name}"
     folder = os.path.join(order.projects, "".join(c if c.isascii() and c.isalnum() else "-" for c in cwd))
     os.makedirs(folder, exist_ok=True)

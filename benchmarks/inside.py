@@ -121,14 +121,24 @@ def versions() -> dict[str, str]:
 
 
 def append(count: str) -> dict[str, Any]:
-    """Records appended one by one to the largest transcript, each brought into the Map by itself."""
+    """Records appended one by one to the largest transcript, then to the largest of a subagent."""
     home = Home()
     home.update()
-    path = home.transcripts()[0]
+    paths = home.transcripts()
+    agents = [path for path in paths if path.stem.startswith("agent-")]
+    found = {"main": _appended(home, paths[0], int(count))}
+    if agents:
+        found["subagent"] = _appended(home, agents[0], int(count) // 3)
+    home.close()
+    return found
+
+
+def _appended(home: Home, path: Path, count: int) -> dict[str, Any]:
+    """Each record is brought into the Map by itself, as by a daemon with nothing else to do."""
     cpu: list[float] = []
     beyond: list[int] = []
     rows: list[float] = []
-    for line in Tail(path).lines(int(count)):
+    for line in Tail(path).lines(count):
         with open(path, "ab") as file:
             file.write(line)
         changes = home.map.db.total_changes()
@@ -138,7 +148,6 @@ def append(count: str) -> dict[str, Any]:
         cpu.append(spent * 1000)
         beyond.append(counted.bytes - len(line))
         rows.append(home.map.db.total_changes() - changes)
-    home.close()
     return {
         "ms": cpu,
         **quantiles(cpu),

@@ -68,7 +68,7 @@ class Toolbox:
         """A source file as it is now."""
         found = self._texts.get(path)
         if found is None:
-            found = self._texts[path] = self._words.code(self._random, size(self._random, 7_000, 1.0, 70_000))
+            found = self._texts[path] = self._words.code(self._random, size(self._random, 9_000, 1.0, 70_000))
         return found
 
     def _some(self, median: float, sigma: float, most: float = 30_000) -> int:

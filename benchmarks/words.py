@@ -9,6 +9,8 @@ trickle of numbers and hexadecimal ids occurs once and never again.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import accumulate
 from random import Random
 
@@ -65,16 +67,29 @@ def _words(random: Random, count: int) -> list[str]:
     return list(found)
 
 
-def lexicon(seed: int) -> list[str]:
-    """The words that all projects share, the frequent ones first."""
-    return _words(Random(f"lexicon {seed}"), LEXICON_WORDS)
+@cache
+def lexicon(seed: int) -> tuple[str, ...]:
+    """The words that all projects share."""
+    return tuple(_words(Random(f"lexicon {seed}"), LEXICON_WORDS))
+
+
+@cache
+def project(seed: int, number: int) -> Words:
+    """The language of a project."""
+    return Words(seed, number)
+
+
+def _stream(draw: Callable[[Random, int], list[str]], random: Random) -> Iterator[str]:
+    """One after the other, drawn in bulk, which is far cheaper."""
+    while True:
+        yield from draw(random, 200)
 
 
 class Words:
     """The language of one project."""
 
-    def __init__(self, seed: int, project: int, shared: list[str]) -> None:
-        random = Random(f"project {seed} {project}")
+    def __init__(self, seed: int, number: int) -> None:
+        random = Random(f"project {seed} {number}")
         own = _words(random, PROJECT_WORDS)
         stems = TRADE + own[:300]
         self.name = f"{random.choice(own)}-{random.choice(own)}"
@@ -84,7 +99,7 @@ class Words:
             f"{random.choice(folders)}/{random.choice(own)}.{random.choice(_ENDINGS)}" for _ in range(PROJECT_PATHS)
         ]
         # Words of the trade come early, those of the project among those that everybody uses.
-        rest = [*shared, *own, *self.names, *self.paths]
+        rest = [*lexicon(seed), *own, *self.names, *self.paths]
         random.shuffle(rest)
         self._vocabulary = [*COMMON, *(random.sample(TRADE, len(TRADE))), *rest]
         self._weights = list(accumulate(1 / (rank + 3.0) for rank in range(len(self._vocabulary))))
@@ -130,8 +145,8 @@ class Words:
     def code(self, random: Random, chars: int) -> list[str]:
         """The lines of a source file of about that size."""
         count = max(4, chars // 36)
-        names = iter(self.some_names(random, 3 * count))
-        words = iter(self.words(random, 12 * count))
+        names = _stream(self.some_names, random)
+        words = _stream(self.words, random)
         kinds = random.choices(range(9), (10, 22, 18, 12, 8, 6, 8, 10, 6), k=count)
         lines = []
         for kind in kinds:

@@ -29,7 +29,9 @@ class Story:
     def agent(self, talk: Transcript, name: str, place: str = "subagents/", beside: bool = False) -> Transcript:
         """A subagent's transcript, in the session's folder or (2.0.x) beside the session."""
         side = Transcript(session=talk.session, new_style=talk.new_style, sidechain=True, agent=name, salt=name)
-        self.files[f"{FOLDER}/agent-{name}.jsonl" if beside else f"{FOLDER}/{talk.session}/{place}agent-{name}.jsonl"] = side
+        self.files[
+            f"{FOLDER}/agent-{name}.jsonl" if beside else f"{FOLDER}/{talk.session}/{place}agent-{name}.jsonl"
+        ] = side
         return side
 
     def belong(self, key: str | None, *records: Record, session: str | None = None) -> None:
@@ -62,7 +64,14 @@ def turn(talk: Transcript, text: str = "work") -> list[Record]:
     return [first, thought, call, result, talk.assistant("done")]
 
 
-def copy_of(source: Transcript, story: Story, name: str, count: int | None = None, prompt: str | None = None, named: bool = False) -> Transcript:
+def copy_of(
+    source: Transcript,
+    story: Story,
+    name: str,
+    count: int | None = None,
+    prompt: str | None = None,
+    named: bool = False,
+) -> Transcript:
     """A fork: the source's first records under another session id; `prompt` overwrites every promptId."""
     fork = story.main(name, source.new_style, salt=name)
     for record in source.records[:count]:
@@ -188,7 +197,7 @@ def an_unknown_parent_in_a_file_with_ids() -> Story:
 
 @story
 def ids_that_come_late() -> Story:
-    """A file that goes on under a newer client has promptIds from then on; what had no known parent is set free again."""
+    """A file goes on under a newer client and has promptIds: what had no known parent is set free again."""
     s = Story()
     talk = s.main("upgraded", new_style=False)
     one = turn(talk, "one")
@@ -400,7 +409,10 @@ def session_start_attachments() -> Story:
     for style in (True, False):
         talk = s.main(f"starts {style}", style)
         talk.title("Porch lights")
-        early = [talk.add("attachment", attachment={"type": "hook_success", "stdout": ""}), talk.add("system", subtype="x")]
+        early = [
+            talk.add("attachment", attachment={"type": "hook_success", "stdout": ""}),
+            talk.add("system", subtype="x"),
+        ]
         one = turn(talk, "one")
         s.belong(None, *early)
         s.belong(key(one[0]), *one)
@@ -409,7 +421,7 @@ def session_start_attachments() -> Story:
 
 @story
 def sidechains_in_the_session() -> Story:
-    """Until 2.0.21 subagents were inline: a root that repeats a Task's prompt joins its thread, another the running one."""
+    """Until 2.0.21 subagents were inline: a root that repeats a Task's prompt joins it, another the running thread."""
     s = Story()
     talk = s.main("inline", new_style=False)
     one = talk.user("one")
@@ -564,7 +576,9 @@ def an_agent_named_by_progress() -> Story:
     one = talk.user("one")
     task = launch(talk)
     nested = {"type": "assistant", "uuid": make_uuid("n"), "message": {"role": "assistant", "content": "seven"}}
-    step = talk.add("progress", data={"type": "agent_progress", "agentId": "ap", "message": nested}, parentToolUseID="toolu_x")
+    step = talk.add(
+        "progress", data={"type": "agent_progress", "agentId": "ap", "message": nested}, parentToolUseID="toolu_x"
+    )
     two = talk.user("two")
     side = s.agent(talk, "ap")
     s.belong(one["uuid"], one, task, step, side.user("count the birds"), side.assistant("seven"))
@@ -627,7 +641,17 @@ def an_agent_launched_by_an_agent() -> Story:
     inner_task = launch(outer, "count the eggs")
     inner_done = outer.result(inner_task, "y", toolUseResult={"agentId": "inner"})
     inner = s.agent(talk, "inner")
-    s.belong(key(one), one, task, done, begun, inner_task, inner_done, inner.user("eggs", prompt=make_uuid("inner's")), inner.assistant("two"))
+    s.belong(
+        key(one),
+        one,
+        task,
+        done,
+        begun,
+        inner_task,
+        inner_done,
+        inner.user("eggs", prompt=make_uuid("inner's")),
+        inner.assistant("two"),
+    )
     return s
 
 

@@ -1,4 +1,4 @@
-"""The Map follows its files: what changed is read, once; what is gone is forgotten, when it is proved; faults cost nothing."""
+"""The Map follows its files: what changed is read once, what is proved gone is forgotten, faults cost nothing."""
 
 from __future__ import annotations
 
@@ -63,6 +63,11 @@ def hits(home: Home, word: str) -> list[str]:
     return sorted(uuid_text(uuid) for (uuid,) in rows)
 
 
+def hexed(record: dict[str, Any]) -> str:
+    """A record's uuid as SQL's hex() shows it."""
+    return str(record["uuid"]).replace("-", "").upper()
+
+
 def rows(home: Home, sql: str) -> list[Any]:
     db = apsw.Connection(str(home.map_db), flags=apsw.SQLITE_OPEN_READONLY)
     found = db.execute(sql).fetchall()
@@ -78,7 +83,9 @@ def story(name: str = "story", size: int = 3_000, new_style: bool = True) -> Tra
         if talk.count % 9 == 0:
             talk.user(f"question {talk.count} about plover")
         elif talk.count % 9 in (3, 4):
-            talk.result(talk.call("Bash", {"command": f"make {talk.count}"}), f"made {talk.count} " + "x" * (talk.count % 700))
+            talk.result(
+                talk.call("Bash", {"command": f"make {talk.count}"}), f"made {talk.count} " + "x" * (talk.count % 700)
+            )
         else:
             talk.assistant(f"answer {talk.count}: " + "word " * (talk.count % 60))
         written = sum(map(len, talk.lines)) if written < 5_000 else written + len(talk.lines[-1])
@@ -201,7 +208,10 @@ def test_a_whole_record_without_newline_counts_at_once(home: Home) -> None:
         report = home.index(path)
         assert report.whole_scans == 0
         assert after["uuid"] in hits(home, "dunlin")
-        assert rows(home, f"SELECT count(*) FROM copies c JOIN records r ON r.id=c.record WHERE hex(r.uuid)='{last['uuid'].replace('-', '').upper()}'") == [(1,)]
+        assert rows(
+            home,
+            f"SELECT count(*) FROM copies c JOIN records r ON r.id=c.record WHERE hex(r.uuid)='{hexed(last)}'",
+        ) == [(1,)]
         settled(home)
 
 
@@ -224,7 +234,11 @@ def test_nothing_is_read_where_nothing_changed(home: Home) -> None:
     for number, seconds in enumerate((1_700_000_000, 1_772_000_000, 4_102_444_800)):
         touch(home.root / put(home, story(f"quiet {number}")), seconds)
     assert home.index().scans == 3
-    for again in (home.index, lambda: home.index(P), lambda: home.index(*[path_of(story(f"quiet {n}")) for n in range(3)])):
+    for again in (
+        home.index,
+        lambda: home.index(P),
+        lambda: home.index(*[path_of(story(f"quiet {n}")) for n in range(3)]),
+    ):
         report = again()
         assert (report.scans, report.bytes_read, report.files_changed) == (0, 0, 0)
     home.reopen()
@@ -336,7 +350,10 @@ def edited(talk: Transcript, how: str) -> bytes:
     return b"".join(one + b"\n" for one in lines)
 
 
-@pytest.mark.parametrize(("how", "writes"), [("the same bytes", 0), ("one line dropped", 1), ("one line more", 0), ("every record in another place", 0)])
+@pytest.mark.parametrize(
+    ("how", "writes"),
+    [("the same bytes", 0), ("one line dropped", 1), ("one line more", 0), ("every record in another place", 0)],
+)
 @pytest.mark.parametrize("in_place", [True, False])
 def test_unchanged_records_cost_no_full_text(how: str, writes: int, in_place: bool, home: Home) -> None:
     """When a file is rewritten, only records that came or went are written to the full text; the others only move."""
@@ -447,7 +464,7 @@ def away(home: Home, how: str) -> Callable[[], None]:
 
 @pytest.mark.parametrize("how", ["missing", "empty", "a file"])
 def test_a_root_out_of_sight_costs_nothing(how: str, home: Home) -> None:
-    """With the root missing, replaced or suddenly empty nothing is forgotten, by sweep or event; back, all is as before."""
+    """With the root missing, replaced or suddenly empty nothing is forgotten; once it is back, all is as before."""
     one, _ = two_sessions(home)
     before = dump(home.map_db)
     back = away(home, how)
@@ -455,7 +472,9 @@ def test_a_root_out_of_sight_costs_nothing(how: str, home: Home) -> None:
         report = home.index(*paths)
         assert report.vanished == 0
     assert (home.index().waiting, home.index().notes) == (
-        ((), (f"{home.root} is suddenly empty; nothing was forgotten on that word",)) if how == "empty" else ((str(home.root),), ())
+        ((), (f"{home.root} is suddenly empty; nothing was forgotten on that word",))
+        if how == "empty"
+        else ((str(home.root),), ())
     )
     home.reopen()
     home.index()
@@ -483,7 +502,7 @@ def test_a_root_made_anew_shows_what_is_lost(home: Home) -> None:
 
 
 def test_a_removed_project_folder_is_forgotten_while_another_is_there(home: Home) -> None:
-    """A project folder is no root: gone beside others it is gone, gone as the last it leaves an empty root, which proves nothing."""
+    """A project folder gone beside others is gone; as the last it leaves an empty root, which proves nothing."""
     two_sessions(home)
     shutil.rmtree(home.root / "-home-ana-app")
     home.index("-home-ana-app")
@@ -597,7 +616,7 @@ def test_a_folder_or_pipe_in_the_place_of_a_transcript_is_none(home: Home) -> No
 
 def test_a_renamed_project_folder_keeps_its_records(home: Home) -> None:
     """Moved under another name, a folder's sessions are found there before they are forgotten here: no loss is told."""
-    one, _ = two_sessions(home)
+    two_sessions(home)
     before = rows(home, "SELECT id FROM records ORDER BY id")
     (home.root / "-home-ana-app").rename(home.root / "-home-ana-moved")
     home.index()
@@ -631,9 +650,13 @@ def test_a_generation_takes_over_from_a_removed_transcript(pack: Callable[[bytes
         report = home.index()
     assert report.vanished == len(other.records)
     assert len(hits(home, "lapwing")) == 1
-    assert set(rows(home, "SELECT f.path FROM records r JOIN files f ON f.id=r.file JOIN sessions s ON s.id=r.session WHERE s.session_id='" + one.session + "'")) == {
-        (str(generation),)
-    }
+    assert set(
+        rows(
+            home,
+            "SELECT f.path FROM records r JOIN files f ON f.id=r.file JOIN sessions s ON s.id=r.session "
+            f"WHERE s.session_id='{one.session}'",
+        )
+    ) == {(str(generation),)}
     assert len([sql for sql in seen if "DELETE" in sql]) <= len(other.records)
     assert [(loss.kind, loss.session_id) for loss in home.ledger.losses()] == [("vanished", other.session)]
     settled(home)
@@ -643,7 +666,9 @@ def test_a_transcript_rewritten_to_a_stub_is_still_whole_in_the_vault(home: Home
     """Records lost from the live file stay with their generation, and the loss is told; restored, it is made good."""
     talk = story("stubbed")
     asked = talk.user("what about the sanderling")
-    stub = b"".join(line(one) + b"\n" for one in ({"type": "ai-title", "aiTitle": "x", "sessionId": talk.session}, {"type": "mode"}))
+    stub = b"".join(
+        line(one) + b"\n" for one in ({"type": "ai-title", "aiTitle": "x", "sessionId": talk.session}, {"type": "mode"})
+    )
     path = put(home, talk)
     store(home, talk, "v0-raw.jsonl", talk.data)
     home.index()
@@ -735,10 +760,17 @@ def test_a_damaged_generation_is_named_and_stops_nothing(home: Home) -> None:
 def test_files_that_are_no_transcripts_are_accounted_for(home: Home) -> None:
     """Whatever lies under a transcript's name is indexed without a fault, as spans that hold no record."""
     odd: dict[str, bytes] = {
-        "empty": b"", "picture": bytes(random.Random(7).randbytes(20_000)), "prose": b"# notes\n\nno transcript\n", "array": b'[{"type":"user"},{"type":"x"}]',
-        "pretty": json.dumps({"type": "user", "message": {"content": "x"}}, indent=2).encode(), "zeros": b"\0" * 9_000, "newlines": b"\n" * 500,
-        "sixteen": "größe\n{}".encode("utf-16"), "braces": b"{" * 5_000 + b"\n", "one line": b"x" * 300_000,
-    }  # fmt: skip
+        "empty": b"",
+        "picture": bytes(random.Random(7).randbytes(20_000)),
+        "prose": b"# notes\n\nno transcript\n",
+        "array": b'[{"type":"user"},{"type":"x"}]',
+        "pretty": json.dumps({"type": "user", "message": {"content": "x"}}, indent=2).encode(),
+        "zeros": b"\0" * 9_000,
+        "newlines": b"\n" * 500,
+        "sixteen": "größe\n{}".encode("utf-16"),
+        "braces": b"{" * 5_000 + b"\n",
+        "one line": b"x" * 300_000,
+    }
     for name, data in odd.items():
         home.write(f"{P}/{name}.jsonl", data)
     put(home, story("sound"))
@@ -756,10 +788,21 @@ def test_odd_values_in_records_stop_nothing(home: Home) -> None:
     talk.call("ToolHALF", {"file_path": "/x/HALF.py"}, call="HALF")
     talk.lines = [one.replace(b"HALF", b"\\ud83d") for one in talk.lines]
     talk.put({"type": 7, "uuid": make_uuid("seven"), "sessionId": 7, "timestamp": -1})
-    talk.put({"type": "user", "uuid": "", "parentUuid": 7, "message": {"content": [{"type": "tool_result", "tool_use_id": 7}]}})
+    talk.put(
+        {
+            "type": "user",
+            "uuid": "",
+            "parentUuid": 7,
+            "message": {"content": [{"type": "tool_result", "tool_use_id": 7}]},
+        }
+    )
     talk.put({"type": "assistant", "message": None})
     talk.put({})
-    talk.raw(b'{"type":"user","uuid":"' + make_uuid("raw").encode() + b'","cwd":"\xff\xfe","message":{"content":"\xff lapwing \x00"}}')
+    talk.raw(
+        b'{"type":"user","uuid":"'
+        + make_uuid("raw").encode()
+        + b'","cwd":"\xff\xfe","message":{"content":"\xff lapwing \x00"}}'
+    )
     talk.user("and on: dunlin")
     put(home, talk)
     report = home.index()
@@ -787,7 +830,7 @@ def test_a_huge_line_is_one_record_however_it_is_found(home: Home, monkeypatch: 
     home.append(path, b"".join(tail) + b"\n")
     home.index(path)
     assert [hits(home, word) for word in ("lapwing", "avocet")] == [[small["uuid"]], [after["uuid"]]]
-    assert rows(home, f"SELECT count(*) FROM records WHERE hex(uuid)='{huge['uuid'].replace('-', '').upper()}'") == [(1,)]
+    assert rows(home, f"SELECT count(*) FROM records WHERE hex(uuid)='{hexed(huge)}'") == [(1,)]
     settled(home)
     home.write(path, talk.data + b"".join(tail[:2]) + b"\n")
     home.index()
@@ -798,7 +841,7 @@ def test_a_huge_line_is_one_record_however_it_is_found(home: Home, monkeypatch: 
 
 
 def test_paths_of_any_kind_may_be_named(home: Home, tmp_path: Path) -> None:
-    """Files, folders, the root, what is outside, what never was, and the same through a link: each does its own work only."""
+    """Files, folders, what is outside, what never was, the same through a link: each does its own work only."""
     one, other = story("named"), story("not named")
     put(home, one)
     home.write(f"-home-ana-other/{other.session}.jsonl", other.data)
@@ -833,7 +876,7 @@ def test_a_changed_description_moves_a_subagent(home: Home) -> None:
     put(home, talk)
     home.write(agent + ".jsonl", side.data)
     home.index()
-    where = f"SELECT t.prompt FROM records r JOIN threads t ON t.id=r.thread WHERE hex(r.uuid)='{begun['uuid'].replace('-', '').upper()}'"
+    where = f"SELECT t.prompt FROM records r JOIN threads t ON t.id=r.thread WHERE hex(r.uuid)='{hexed(begun)}'"
     assert rows(home, where) == [(begun["uuid"],)]
     for call, prompt in (("toolu_first", one), ("toolu_second", two), ("toolu_nowhere", begun), ("toolu_first", one)):
         home.write(agent + ".meta.json", json.dumps({"agentType": "Explore", "toolUseId": call}).encode())
@@ -865,10 +908,10 @@ def test_an_update_that_is_stopped_goes_on_later(restart: bool, home: Home) -> N
     """Asked to stop between slices, an update leaves what it has, and later ones go on to the same Map."""
     for number in range(3):
         put(home, story(f"stopped {number}", size=12_000))
-    stops, countdown = 0, iter([True])
-    while home.indexer.update(None, stop=lambda: next(countdown)).stopped:
+    stops, answers = 0, [True]
+    while home.indexer.update(None, stop=lambda: answers.pop(0)).stopped:
         stops += 1
-        countdown = iter([False] * 3 + [True] * 50)
+        answers[:] = [False] * 3 + [True] * 50
         if restart:
             home.reopen()
         assert stops < 200
@@ -1172,7 +1215,9 @@ def test_titles_written_again_and_again_count_once(home: Home) -> None:
         ("-home-ana---", ["/home/ana/🙏"], "/home/ana/🙏"),
     ],
 )
-def test_a_sessions_project_is_the_first_cwd_its_folder_was_named_for(folder: str, cwds: list[str], project: str, home: Home) -> None:
+def test_a_sessions_project_is_the_first_cwd_its_folder_was_named_for(
+    folder: str, cwds: list[str], project: str, home: Home
+) -> None:
     """The folder's name is never decoded; without a cwd that fits it is the project."""
     talk = Transcript(session=make_uuid("placed"))
     for cwd in cwds:

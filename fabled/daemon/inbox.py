@@ -121,15 +121,30 @@ class Inbox:
     def _due(self, now: float) -> float | None:
         if self._jobs or self._urgent:
             return 0.0
-        latest = self._first + self._max_wait
         if self._paths:
-            return min(next(iter(self._paths.values())) + self._quiet, latest) - now
-        return latest - now if self._overfull else None
+            return self._due_of_paths(now)
+        return self._first + self._max_wait - now if self._overfull else None
+
+    def _due_of_paths(self, now: float) -> float:
+        return min(next(iter(self._paths.values())) + self._quiet, self._first + self._max_wait) - now
 
     def ready(self) -> Batch | None:
         """The batch that is due now, taken out; None if none is."""
         with self._changed:
             return self._take_due(self._clock())
+
+    def paths_due(self) -> bool:
+        """Whether there are paths, by name, whose time has come; jobs do not count."""
+        with self._changed:
+            return bool(self._paths) and (self._urgent or self._due_of_paths(self._clock()) <= 0)
+
+    def take_paths(self) -> tuple[str, ...]:
+        """All waiting paths that have names; jobs stay."""
+        with self._changed:
+            paths = tuple(self._paths)
+            self._paths.clear()
+            self._urgent = False
+            return paths
 
     def _take_due(self, now: float) -> Batch | None:
         due = self._due(now)

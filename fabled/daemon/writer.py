@@ -30,7 +30,7 @@ REPAIR = Job("repair")
 INDEX = Job("index")
 
 # A pass over everything stands back for waiting paths, but not before it has done this much itself.
-YIELD_SECONDS = 5.0
+YIELD_SECONDS = 10.0
 
 # A WAL of this size is given back as soon as nothing waits; a smaller one at the next idle job.
 BIG_WAL_BYTES = 16 << 20
@@ -230,10 +230,13 @@ class Writer:
                 break
             if self._stopping.is_set():
                 raise _Stopping
-            between = self._inbox.ready()
-            if between is not None:
-                self._set(in_hand=len(between.paths) + 1)
-                self._between(between)
+            # Paths that came meanwhile. Jobs wait for the end, which is what most of them ask for anyway.
+            between = self._inbox.take_paths()
+            if between:
+                self._set(in_hand=len(between) + 1)
+                found = self._update(between, ())
+                if found is not None:
+                    self._take_in(found, between)
         if not first:
             self._set(rescans=self._health.rescans + 1)
         if report is not None:
@@ -243,18 +246,6 @@ class Writer:
         if first:
             self._set(first_pass_done=True, progress=None)
             self._tells.ready(self._health)
-
-    def _between(self, batch: Batch) -> None:
-        """Paths that came during a long pass. Its jobs wait for its end, which most of them ask for anyway."""
-        if batch.paths:
-            report = self._update(batch.paths, ())
-            if report is not None:
-                self._take_in(report, batch.paths)
-        for asked in batch.jobs:
-            for reason in asked.reasons or ("",):
-                self._inbox.ask(asked.job, reason)
-            for reply in asked.replies:
-                self._inbox.ask(asked.job, reply=reply)
 
     def _update(self, paths: tuple[str, ...] | None, waiting: Iterable[Asked]) -> IndexReport | None:
         """One update, tried until it is stored; whoever waits for it is told at once where that takes longer.
@@ -274,8 +265,7 @@ class Writer:
                     return True
                 if paths is not None or time.monotonic() - begun < YIELD_SECONDS:
                     return False
-                due = self._inbox.due()
-                return due is not None and due <= 0
+                return self._inbox.paths_due()
 
             try:
                 report = self._indexer.update(paths, progress=self._progress, stop=stop, count=count)

@@ -91,7 +91,7 @@ class Indexer:
             self._write_texts()
             for place, _ in todo:
                 self._shrinkage(place.path)
-            if bulk:
+            if self._care.loading:  # this one, or one that a fault cut short
                 self._care.bulk(False)
             counts = self._care.counts() if count else {}
         except BaseException:

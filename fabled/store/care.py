@@ -21,6 +21,8 @@ class Care:
     def __init__(self, map_: Map) -> None:
         self.map = map_
         self.db: Any = map_.db
+        self.loading = False
+        """a bulk load was begun and not ended"""
 
     def counts(self) -> dict[str, int]:
         """Totals of the Map."""
@@ -83,17 +85,20 @@ class Care:
         and taken away around it (PERFORMANCE, crisis merge).
         """
         if on:
+            self.loading = True
             self.db.execute("PRAGMA wal_autocheckpoint=12000").fetchall()  # 48 MB: pages written over and over go once
             with self.map.transaction("bulk"):
                 self._fts_settings(hashsize=16 << 20, automerge=0, crisismerge=2000)
             return
         with self.map.transaction("optimize"):
-            self._fts_settings(hashsize=1 << 20, automerge=4, crisismerge=16)
-            row = self.map.next_record + 1_000_000
-            self.db.execute("INSERT INTO fts(rowid,text) VALUES(?,'x')", (row,))
+            self.db.execute("INSERT INTO fts(rowid,text) VALUES(?,'x')", (self.map.next_record + 1_000_000,))
         with self.map.transaction("optimize"):
+            # The settings go last: until then a new start sees that the load was not ended, and the row it left.
             self.db.execute("INSERT INTO fts(fts) VALUES('optimize')")
-            self.db.execute("DELETE FROM fts WHERE rowid=?", (row,))
+            rows = self.db.execute("SELECT id FROM fts_docsize WHERE id>=?", (self.map.next_record,)).fetchall()
+            self.db.executemany("DELETE FROM fts WHERE rowid=?", rows)
+            self._fts_settings(hashsize=1 << 20, automerge=4, crisismerge=16)
+        self.loading = False
         with self.map.transaction("vacuum"):
             self.db.execute("PRAGMA incremental_vacuum").fetchall()  # what the merge freed
         self.db.execute("PRAGMA wal_autocheckpoint=2000").fetchall()

@@ -52,6 +52,8 @@ _NOTIFIED = re.compile(r"<(?:tool-use-id|task-id)>\s*([^<\s]{1,200})\s*</")
 # A sentinel has attributes: a text that only names the tag is talk about it (case A26).
 _TAG = re.compile(r"<historical_context\s[^<>]{0,100000}>|</\s*historical_context\s*>", re.IGNORECASE)
 _OPENING = re.compile(r"<historical_context\s", re.IGNORECASE)
+_ESCAPED_OPENING = re.compile(r"&lt;historical_context\s", re.IGNORECASE)
+_ESCAPED_CLOSING = re.compile(r"&lt;/\s*historical_context\s*&gt;", re.IGNORECASE)
 _ARCS = re.compile(r"""\barcs\s*=\s*\\{0,6}["']([^"'\\<>]{0,20000})\\{0,6}["']""", re.IGNORECASE)
 
 
@@ -167,7 +169,16 @@ def strip_recalled(text: str) -> tuple[str, tuple[str, ...]]:
         pos = stop
         if stop >= len(text):
             break
-    return "".join(kept), tuple(dict.fromkeys(refs))
+    return _without_escaped("".join(kept)), tuple(dict.fromkeys(refs))
+
+
+def _without_escaped(text: str) -> str:
+    """The text without passages whose tags came back escaped for HTML; those cite nothing."""
+    pos, kept = 0, []
+    while (opening := _ESCAPED_OPENING.search(text, pos)) and (closing := _ESCAPED_CLOSING.search(text, opening.end())):
+        kept.append(text[pos : opening.start()])
+        pos = closing.end()
+    return "".join((*kept, text[pos:])) if kept else text
 
 
 def _strings(value: Any) -> list[str]:

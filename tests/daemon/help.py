@@ -19,7 +19,7 @@ from uuid import NAMESPACE_URL, uuid5
 import pytest
 
 
-def until(condition: Callable[[], object], seconds: float = 10.0, every: float = 0.005) -> bool:
+def until(condition: Callable[[], object], seconds: float = 20.0, every: float = 0.005) -> bool:
     """Wait for a condition; False if it does not come in time."""
     end = time.monotonic() + seconds
     waiting = threading.Event()
@@ -125,7 +125,7 @@ class Daemon:
                 return False
             return not indexed or (status["phase"] == "idle" and status["watcher"]["mode"] != "starting")
 
-        assert until(up, 20, 0.02)
+        assert until(up, 60, 0.02)
         return self
 
     def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = 5.0) -> int:
@@ -175,13 +175,13 @@ class Daemon:
         """How many threads a word is found in."""
         return int(self.ask("search", query=query, all=True, limit=1)["total"])
 
-    def finds(self, query: str, many: int = 1, seconds: float = 10) -> bool:
+    def finds(self, query: str, many: int = 1, seconds: float = 20) -> bool:
         """Whether a word comes to be found in so many threads in time."""
         return until(lambda: self.hits(query) == many, seconds, 0.02)
 
     def settled(self) -> bool:
         """Whether all work that waits is done in time."""
-        return until(lambda: self.status()["queue"] == 0 and self.status()["phase"] == "idle", 20, 0.02)
+        return until(lambda: self.status()["queue"] == 0 and self.status()["phase"] == "idle", 60, 0.02)
 
     def warnings(self) -> dict[str, str]:
         """Warnings by code: message and hint."""

@@ -591,10 +591,10 @@ def test_it_ends_when_told_and_leaves_word(daemon: Daemon, number: signal.Signal
 def test_a_first_index_can_be_watched_stopped_and_goes_on(daemon: Daemon) -> None:
     """In the middle of a long first pass `status` answers at once, SIGTERM ends it soon, and the next start
     finishes what was begun."""
-    filler = "lorem ipsum dolor sit amet " * 40
+    filler = "lorem ipsum dolor sit amet " * 120
     for number in range(40):
         path = transcript(daemon.root, f"s{number}", project=f"-p{number}")
-        texts = (record(f"s{number}", one, f"heron{number} {one} {filler}") for one in range(300))
+        texts = (record(f"s{number}", one, f"heron{number} {one} {filler}") for one in range(100))
         path.write_bytes(b"".join(texts))
     daemon.start(indexed=False)
     waits = []
@@ -611,7 +611,7 @@ def test_a_first_index_can_be_watched_stopped_and_goes_on(daemon: Daemon) -> Non
     assert time.monotonic() - begun < 5
     assert max(waits) < 1
     daemon.start()
-    assert until(lambda: daemon.status()["records"] == 40 * 300, 40)
+    assert until(lambda: daemon.status()["records"] == 40 * 100, 60)
     assert daemon.settled()
     daemon.stop()
     checked = daemon.command("check")

@@ -156,6 +156,21 @@ def test_take_waits_for_quiet_without_spinning() -> None:
     assert ticks < 12
 
 
+def test_paths_can_be_taken_alone(inbox: Inbox, clock: Clock) -> None:
+    """In the middle of long work only paths are asked for, when they are due; jobs stay where they are."""
+    inbox.ask(SWEEP)
+    assert not inbox.paths_due()
+    inbox.add("a")
+    assert not inbox.paths_due()
+    clock.now += 0.3
+    assert inbox.paths_due()
+    assert inbox.take_paths() == ("a",)
+    assert not inbox.paths_due()
+    inbox.add("b", urgent=True)
+    assert inbox.paths_due()
+    assert inbox.ready() == Batch(("b",), (Asked(SWEEP),))
+
+
 def test_new_pace_holds_at_once(inbox: Inbox, clock: Clock) -> None:
     """After a reload the new quiet window counts for paths that already wait."""
     inbox.add("a")

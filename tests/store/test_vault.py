@@ -1,4 +1,4 @@
-"""The Vault finds every transcript and generation below its roots, once, says what it could not see, and reads spans."""
+"""The Vault finds every transcript and generation once, says what it could not see, and reads spans of any of them."""
 
 from __future__ import annotations
 
@@ -69,13 +69,26 @@ STORED: list[tuple[str, str, str | None, str, int]] = [
     (f"{P}/{S}/subagents/agent-a01/v3-raw.jsonl.zst", S, "a01", "v3-raw", 3),
 ]
 NOTHING_LIVE = [
-    f"{P}/{S}.jsonl.bak", f"{P}/{S}.json", f"{P}/{S}/subagents/agent-a.meta.json", f"{P}/{S}/tool-results/toolu_1.txt",
-    f"{P}/{S}/tool-results/hook.jsonl", f"{P}/{S}/custom-title.json", f"{P}/{S}.jsonl.zst", "history.json",
-]  # fmt: skip
+    f"{P}/{S}.jsonl.bak",
+    f"{P}/{S}.json",
+    f"{P}/{S}/subagents/agent-a.meta.json",
+    f"{P}/{S}/tool-results/toolu_1.txt",
+    f"{P}/{S}/tool-results/hook.jsonl",
+    f"{P}/{S}/custom-title.json",
+    f"{P}/{S}.jsonl.zst",
+    "history.json",
+]
 NOTHING_STORED = [
-    f"{P}/{S}/v0-raw.jsonl.tmp", f"{P}/{S}/v-raw.jsonl", f"{P}/{S}/v0-other.jsonl", f"{P}/v0-raw.jsonl", f"{P}/{S}/x/v0-raw.jsonl",
-    f"{P}/{S}/v0-raw.jsonl.gz", f"{P}/{S}/tool-results/v0-raw.jsonl", f"{P}/{S}/notes.jsonl", "v0-raw.jsonl",
-]  # fmt: skip
+    f"{P}/{S}/v0-raw.jsonl.tmp",
+    f"{P}/{S}/v-raw.jsonl",
+    f"{P}/{S}/v0-other.jsonl",
+    f"{P}/v0-raw.jsonl",
+    f"{P}/{S}/x/v0-raw.jsonl",
+    f"{P}/{S}/v0-raw.jsonl.gz",
+    f"{P}/{S}/tool-results/v0-raw.jsonl",
+    f"{P}/{S}/notes.jsonl",
+    "v0-raw.jsonl",
+]
 
 
 @pytest.mark.parametrize(("path", "session", "agent"), LIVE)
@@ -94,7 +107,9 @@ def test_a_generation_is_known_by_where_it_lies(
     path: str, session: str, agent: str | None, generation: str, rank: int, tmp_path: Path, vault: Vault
 ) -> None:
     """A generation's session, subagent, number and kind are in its path; it ranks before the live transcript."""
-    assert vault.place(str(tmp_path / "vault" / path)) == v.Place(str(tmp_path / "vault" / path), P, session, agent, generation, rank)
+    assert vault.place(str(tmp_path / "vault" / path)) == v.Place(
+        str(tmp_path / "vault" / path), P, session, agent, generation, rank
+    )
     assert rank < LIVE_RANK
 
 
@@ -227,7 +242,11 @@ def test_missing_and_empty_roots_are_told(tmp_path: Path, root: Path) -> None:
     make(tmp_path / "a file")
     vault = Vault(str(tmp_path / "no vault"), [str(root), str(tmp_path / "not there"), str(tmp_path / "a file")])
     listing = vault.listing()
-    assert (listing.missing, listing.empty, listing.failed) == ([str(tmp_path / "not there"), str(tmp_path / "a file")], [str(root)], [])
+    assert (listing.missing, listing.empty, listing.failed) == (
+        [str(tmp_path / "not there"), str(tmp_path / "a file")],
+        [str(root)],
+        [],
+    )
 
 
 def test_a_closed_folder_is_told_and_the_rest_is_read() -> None:
@@ -267,7 +286,9 @@ def test_names_of_any_bytes_are_listed(root: Path, vault: Vault) -> None:
     assert vault.read(place.path, 0, 3) == b"{}\n"
 
 
-def test_what_vanishes_while_it_is_listed_is_no_fault(root: Path, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_vanishes_while_it_is_listed_is_no_fault(
+    root: Path, vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A folder that goes away between being seen and being read is passed over."""
     make(root / "-p" / "a.jsonl")
     make(root / "-q" / "b.jsonl")
@@ -348,7 +369,7 @@ DAMAGED: dict[str, bytes] = {
     "one frame overwritten": PACKED["seekable"][:3_000] + b"\xff" * 300 + PACKED["seekable"][3_300:],
     "a table that lies about plain lengths": PACKED["seekable"][:-13] + struct.pack("<I", 5) + PACKED["seekable"][-9:],
     "a header only": PACKED["one frame"][:6],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("how", DAMAGED)

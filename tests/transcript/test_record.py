@@ -50,7 +50,14 @@ def laid(pieces: list[Piece]) -> tuple[bytes, list[tuple[str, int, int, int]]]:
 ONE, TWO, THREE = prompt("one", "one"), prompt("two {}", "two"), prompt('three } { "}{" [', "three")
 MODE = line({"type": "mode", "mode": "normal", "sessionId": make_uuid("reader")})
 SUMMARY = line({"type": "summary", "summary": "Porch lights", "leafUuid": make_uuid("leaf")})
-SNAPSHOT = line({"type": "file-history-snapshot", "messageId": make_uuid("m"), "snapshot": {"messageId": make_uuid("m")}, "isSnapshotUpdate": False})
+SNAPSHOT = line(
+    {
+        "type": "file-history-snapshot",
+        "messageId": make_uuid("m"),
+        "snapshot": {"messageId": make_uuid("m")},
+        "isSnapshotUpdate": False,
+    }
+)
 NL, NUL = ("separator", b"\n"), b"\0"
 NESTED = {
     "type": "assistant",
@@ -60,10 +67,14 @@ NESTED = {
 }
 PROGRESS = line(
     {
-        "parentUuid": make_uuid("p"), "isSidechain": False, "type": "progress", "sessionId": make_uuid("reader"),
-        "data": {"type": "agent_progress", "message": NESTED, "agentId": "a1b2c3d"}, "uuid": make_uuid("progress"),
+        "parentUuid": make_uuid("p"),
+        "isSidechain": False,
+        "type": "progress",
+        "sessionId": make_uuid("reader"),
+        "data": {"type": "agent_progress", "message": NESTED, "agentId": "a1b2c3d"},
+        "uuid": make_uuid("progress"),
     }
-)  # fmt: skip
+)
 
 
 def record(data: bytes) -> Piece:
@@ -102,18 +113,37 @@ CASES: dict[str, list[Piece]] = {
     "cut within a word": [torn(cut(ONE, b'"isSidechain":fal')), record(TWO), NL],
     "cut within a number": [torn(b'{"type":"user","n":12'), record(TWO), NL],
     "cut behind a backslash": [torn(prompt('say \\"hi')[:-90].rsplit(b"\\", 1)[0] + b"\\"), record(TWO), NL],
-    "cut within a unicode escape": [torn(b'{"parentUuid":null,"type":"user","message":{"content":"caf\\u00'), record(TWO), NL],
+    "cut within a unicode escape": [
+        torn(b'{"parentUuid":null,"type":"user","message":{"content":"caf\\u00'),
+        record(TWO),
+        NL,
+    ],
     "cut within a letter": [torn(cut(prompt("größe"), "grö".encode())[:-1]), record(TWO), NL],
     "cut behind an escaped quote": [torn(b'{"parentUuid":null,"message":{"content":"he said \\"'), record(ONE), NL],
     "cut behind an inner object": [torn(cut(ONE, b'"content":"one"}')), record(TWO), NL],
     "cut, then two whole": [torn(cut(ONE, b'"one')), record(TWO), record(THREE), NL],
     "whole, cut, whole": [record(TWO), torn(cut(ONE, b'"one')), record(THREE), NL],
     "two cut ones, then whole": [torn(cut(ONE, b'"content":"on') + cut(TWO, b'"content":"tw')), record(THREE), NL],
-    "two cut ones with a whole between": [torn(cut(ONE, b'"on')), record(TWO), torn(cut(ONE, b'"message":')), record(THREE), NL],
+    "two cut ones with a whole between": [
+        torn(cut(ONE, b'"on')),
+        record(TWO),
+        torn(cut(ONE, b'"message":')),
+        record(THREE),
+        NL,
+    ],
     "metadata cut, then whole": [torn(MODE[:-20]), record(ONE), NL],
     "cut, then metadata": [torn(cut(ONE, b'"on')), ("no_uuid", MODE), NL],
-    "cut behind a colon, then metadata": [torn(cut(ONE, b'"message":')), ("no_uuid", SUMMARY), ("no_uuid", SNAPSHOT), NL],
-    "cut within a string, then a type never seen": [torn(cut(ONE, b'"on')), ("no_uuid", b'{"type":"quantum-note","x":1}'), NL],
+    "cut behind a colon, then metadata": [
+        torn(cut(ONE, b'"message":')),
+        ("no_uuid", SUMMARY),
+        ("no_uuid", SNAPSHOT),
+        NL,
+    ],
+    "cut within a string, then a type never seen": [
+        torn(cut(ONE, b'"on')),
+        ("no_uuid", b'{"type":"quantum-note","x":1}'),
+        NL,
+    ],
     "cut and nothing behind": [torn(cut(ONE, b'"one')), NL, record(TWO), NL],
     "a whole record, then a cut one": [record(ONE), torn(cut(TWO, b'"two')), NL, record(THREE), NL],
     "talk before and behind a record": [torn(b"panic: "), record(ONE), blank(b" "), torn(b"at line 3"), NL],
@@ -121,8 +151,15 @@ CASES: dict[str, list[Piece]] = {
     "a progress record cut behind its nested record": [torn(cut(PROGRESS, line(NESTED))), NL, record(ONE), NL],
     "a progress record cut behind its data": [torn(cut(PROGRESS, b'"a1b2c3d"}')), NL],
     "a progress record cut, then whole": [torn(cut(PROGRESS, line(NESTED))), record(ONE), NL],
-    "content blocks of a cut record": [torn(b'{"parentUuid":null,"message":{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}'), NL],
-    "many nested blocks before a whole record": [torn(b'{"parentUuid":null,"b":[' + b'{"type":"text","text":"x"},' * 900), record(ONE), NL],
+    "content blocks of a cut record": [
+        torn(b'{"parentUuid":null,"message":{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}'),
+        NL,
+    ],
+    "many nested blocks before a whole record": [
+        torn(b'{"parentUuid":null,"b":[' + b'{"type":"text","text":"x"},' * 900),
+        record(ONE),
+        NL,
+    ],
     "the text of a record within a string": [torn(cut(prompt(ONE.decode()), b'one\\"}')), NL],
     # A04: zeros after a crash
     "zeros before a record": [torn(NUL * 311), record(ONE), NL],
@@ -158,16 +195,30 @@ CASES: dict[str, list[Piece]] = {
     "half a pair behind a tear": [torn(cut(TWO, b'"two')), record(ONE.replace(b'"one"', b'"\\ud83d"')), NL],
     "a pair": [record(ONE.replace(b'"one"', b'"\\ud83d\\ude00"')), NL],
     "bytes that are no UTF-8": [record(ONE.replace(b"one", b"a\xff\xfe\xc3(\xed\xa0\x80")), NL],
-    "bytes that are no UTF-8, glued": [record(ONE.replace(b"one", b"\x80")), record(ONE.replace(b"one", b"\xf0\x9f")), NL],
+    "bytes that are no UTF-8, glued": [
+        record(ONE.replace(b"one", b"\x80")),
+        record(ONE.replace(b"one", b"\xf0\x9f")),
+        NL,
+    ],
     "NaN and the infinities": [record(ONE.replace(b'"one"', b"[NaN,Infinity,-Infinity]")), NL],
     "control bytes in a string": [record(ONE.replace(b"one", b"\x01\x02\t\x1b[31m\x7f\r")), NL],
     "zeros in a string": [record(ONE.replace(b"one", b"a\0b")), NL],
-    "line separators in a string": [record(ONE.replace(b"one", "a\u2028b\u2029c\u0085d\x0be\x0cf".encode())), NL, record(TWO), NL],
+    "line separators in a string": [
+        record(ONE.replace(b"one", "a\u2028b\u2029c\u0085d\x0be\x0cf".encode())),
+        NL,
+        record(TWO),
+        NL,
+    ],
     "an escaped zero": [record(ONE.replace(b"one", b"\\u0000")), NL],
     "huge numbers": [record(ONE.replace(b'"one"', b"[" + b"9" * 40 + b"," + b"9" * 6_000 + b",1e999,-0]")), NL],
     "a key twice": [record(ONE.replace(b'{"parentUuid"', b'{"uuid":"x","parentUuid"')), NL],
     "deeply nested, but readable": [record(ONE.replace(b'"one"', b"[" * 500 + b"]" * 500)), NL, record(TWO), NL],
-    "nested beyond what a parser follows": [torn(ONE.replace(b'"one"', b"[" * 50_000 + b"]" * 50_000)), NL, record(TWO), NL],
+    "nested beyond what a parser follows": [
+        torn(ONE.replace(b'"one"', b"[" * 50_000 + b"]" * 50_000)),
+        NL,
+        record(TWO),
+        NL,
+    ],
     "opened and never closed": [torn(b'{"a":' * 30_000), NL, record(TWO), NL],
     # separators
     "a byte order mark": [blank(b"\xef\xbb\xbf"), record(ONE), NL, record(TWO), NL],
@@ -178,7 +229,18 @@ CASES: dict[str, list[Piece]] = {
     "blanks inside a record": [record(b'{ "type" : "user" ,\t"uuid": "' + make_uuid("b").encode() + b'" }'), NL],
     # lines that are JSON and no record
     "other JSON values": [
-        torn(b"[1,2]"), NL, torn(b'"text"'), NL, torn(b"null"), NL, torn(b"42"), NL, torn(b"true"), NL, record(ONE), NL,
+        torn(b"[1,2]"),
+        NL,
+        torn(b'"text"'),
+        NL,
+        torn(b"null"),
+        NL,
+        torn(b"42"),
+        NL,
+        torn(b"true"),
+        NL,
+        record(ONE),
+        NL,
     ],
     "an array of records": [torn(b"[" + ONE + b"]"), NL],
     "plain text": [torn(b"# notes"), NL, torn(b"no transcript"), blank(b" "), NL],
@@ -187,7 +249,7 @@ CASES: dict[str, list[Piece]] = {
     "a uuid that is a number": [("no_uuid", b'{"type":"user","uuid":7}'), NL],
     "a uuid in capitals": [record(b'{"type":"user","uuid":"' + make_uuid("c").upper().encode() + b'"}'), NL],
     "no bytes": [],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -220,16 +282,59 @@ def assert_tiled(data: bytes) -> None:
 
 
 keys = st.sampled_from(["type", "uuid", "parentUuid", "message", "content", "sessionId", "a", "é", '"', "{", "\\"])
-texts = st.text(max_size=12) | st.sampled_from(['{"type":"user"}', "}{", '"', "\\", "\\u12", "\u2028", "\0", "🙏", "外", "<historical_context a"])
-leaves = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | texts | st.builds(make_uuid, texts.map(ascii))
-values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3), max_leaves=8)
+texts = st.text(max_size=12) | st.sampled_from(
+    ['{"type":"user"}', "}{", '"', "\\", "\\u12", "\u2028", "\0", "🙏", "外", "<historical_context a"]
+)
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**62), 2**62)
+    | st.floats(allow_nan=False)
+    | texts
+    | st.builds(make_uuid, texts.map(ascii))
+)
+values = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3), max_leaves=8
+)
 objects = st.dictionaries(keys, values, max_size=5)
 fragments = st.sampled_from(
     [
-        ONE, TWO, THREE, MODE, PROGRESS, SUMMARY, b"\n", b"\n", b"\n", b"\0", b"\0\0\0", b" ", b"\r", b"\t", b"\xef\xbb\xbf", b"{", b"}", b'"', b"\\",
-        b"\\u", b"00e9", b'{"type":"', b'{"parentUuid":', b",", b":", b"[", b"]", b"null", b"\xff", "外".encode(), b"\xc3", b'{"', b'"}', b"NaN",
+        ONE,
+        TWO,
+        THREE,
+        MODE,
+        PROGRESS,
+        SUMMARY,
+        b"\n",
+        b"\n",
+        b"\n",
+        b"\0",
+        b"\0\0\0",
+        b" ",
+        b"\r",
+        b"\t",
+        b"\xef\xbb\xbf",
+        b"{",
+        b"}",
+        b'"',
+        b"\\",
+        b"\\u",
+        b"00e9",
+        b'{"type":"',
+        b'{"parentUuid":',
+        b",",
+        b":",
+        b"[",
+        b"]",
+        b"null",
+        b"\xff",
+        "外".encode(),
+        b"\xc3",
+        b'{"',
+        b'"}',
+        b"NaN",
     ]
-)  # fmt: skip
+)
 cuts = st.builds(lambda piece, n: piece[: n % (len(piece) + 1)], fragments, st.integers(0, 1_000))
 messy = st.lists(fragments | cuts | st.binary(max_size=6), max_size=14).map(b"".join)
 
@@ -249,13 +354,24 @@ def test_any_bytes_are_tiled(data: bytes) -> None:
     assert_tiled(data)
 
 
-@given(st.lists(st.tuples(objects, st.booleans(), st.sampled_from([b"", b"\n", b" ", b"\t", b"\r\n", b"\n\n", b"\xef\xbb\xbf", b"\0\0"])), max_size=6))
+@given(
+    st.lists(
+        st.tuples(
+            objects,
+            st.booleans(),
+            st.sampled_from([b"", b"\n", b" ", b"\t", b"\r\n", b"\n\n", b"\xef\xbb\xbf", b"\0\0"]),
+        ),
+        max_size=6,
+    )
+)
 @settings(max_examples=120, deadline=None)
 def test_records_come_back_however_they_are_joined(parts: list[tuple[dict[str, Any], bool, bytes]]) -> None:
     """Objects written one behind the other, glued or on lines, are found exactly, and nothing else is."""
     data = b"".join(written(value, plain) + joint for value, plain, joint in parts)
     spans = [span for span in found(data) if span.kind in ("record", "no_uuid")]
-    assert [r.loads(data[s.offset : s.offset + s.length]) for s in spans] == [r.loads(written(value, plain)) for value, plain, _ in parts]
+    assert [r.loads(data[s.offset : s.offset + s.length]) for s in spans] == [
+        r.loads(written(value, plain)) for value, plain, _ in parts
+    ]
     assert all(data[s.offset : s.offset + s.length].strip(b"\0") == b"" for s in found(data) if s.kind == "unparsed")
     assert not [span for span in found(data) if span.kind == "pending"]
 
@@ -278,18 +394,29 @@ def huge(patch: pytest.MonkeyPatch, limit: int = 100, chunk: int = 64) -> None:
     patch.setattr(r, "CHUNK", chunk)
 
 
-@given(st.lists(st.tuples(objects, st.booleans(), st.sampled_from([b"", b"\n", b" "]), st.integers(0, 200)), max_size=4), st.integers(32, 90), st.integers(20, 300))
+@given(
+    st.lists(st.tuples(objects, st.booleans(), st.sampled_from([b"", b"\n", b" "]), st.integers(0, 200)), max_size=4),
+    st.integers(32, 90),
+    st.integers(20, 300),
+)
 @settings(max_examples=120, deadline=None)
-def test_huge_lines_have_the_spans_of_plain_ones(parts: list[tuple[dict[str, Any], bool, bytes, int]], chunk: int, limit: int) -> None:
+def test_huge_lines_have_the_spans_of_plain_ones(
+    parts: list[tuple[dict[str, Any], bool, bytes, int]], chunk: int, limit: int
+) -> None:
     """Leaving out the middle of long strings moves no span and changes no kind."""
-    data = b"".join(written({**value, "long": list(value)[:1] * n, "é" * n: '\\"外é' * n}, plain) + joint for value, plain, joint, n in parts)
+    data = b"".join(
+        written({**value, "long": list(value)[:1] * n, "é" * n: '\\"外é' * n}, plain) + joint
+        for value, plain, joint, n in parts
+    )
     expected = found(data)
     with pytest.MonkeyPatch.context() as patch:
         huge(patch, limit, chunk)
         assert found(data) == expected
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if "nested" not in name and "never closed" not in name and "numbers" not in name])
+@pytest.mark.parametrize(
+    "name", [name for name in CASES if "nested" not in name and "never closed" not in name and "numbers" not in name]
+)
 @pytest.mark.parametrize("chunk", [33, 64, 1000])
 def test_odd_huge_lines_have_the_spans_of_plain_ones(name: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also a torn, glued or padded line is taken apart alike when it counts as huge."""
@@ -300,7 +427,9 @@ def test_odd_huge_lines_have_the_spans_of_plain_ones(name: str, chunk: int, monk
 
 @pytest.mark.parametrize("unit", ["\\u00e9", "\\ud83d\\ude00", "\\\\", '\\"', "é", "外", "🙏", "\\n", "a", "\\\\u12"])
 @pytest.mark.parametrize("shift", range(7))
-def test_a_huge_string_is_never_cut_within_a_letter_or_an_escape(unit: str, shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_string_is_never_cut_within_a_letter_or_an_escape(
+    unit: str, shift: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The shortened form of a huge record parses, whatever its string is made of and wherever the cut falls."""
     huge(monkeypatch)
     data = ONE.replace(b'"one"', b'"' + b"x" * shift + unit.encode() * 400 + b'"')
@@ -333,7 +462,9 @@ def test_reading_goes_on_from_any_line(data: bytes) -> None:
     """From the start of any line the same rest is read as from the beginning."""
     every = [(one.offset, one.number, one.data, one.complete) for one in r.lines(reader(data), 0, 1, len(data))]
     for at, (offset, number, _, _) in enumerate(every):
-        assert [(one.offset, one.number, one.data, one.complete) for one in r.lines(reader(data), offset, number, len(data))] == every[at:]
+        assert [
+            (one.offset, one.number, one.data, one.complete) for one in r.lines(reader(data), offset, number, len(data))
+        ] == every[at:]
 
 
 @given(messy, st.integers(0, 2_000))
@@ -353,7 +484,9 @@ def test_a_tear_costs_no_other_record(records: list[bytes], at: int, zeros: bool
     data = head + b"".join(records) + b"\n"
     places = [len(head) + sum(map(len, records[:n])) for n in range(len(records))]
     spans = [span for span in found(data) if span.kind in ("record", "no_uuid")]
-    assert [(span.offset, span.length) for span in spans] == [(place, len(one)) for place, one in zip(places, records, strict=True)]
+    assert [(span.offset, span.length) for span in spans] == [
+        (place, len(one)) for place, one in zip(places, records, strict=True)
+    ]
 
 
 # Work and memory
@@ -418,7 +551,11 @@ def test_structure_beyond_all_bounds_is_one_unparsed_span(monkeypatch: pytest.Mo
     huge(monkeypatch)
     long = b'{"a":[' + b"1," * 9_000 + b"1]}"
     data = ONE + b"\n" + long + b"\n" + TWO + b"\n"
-    assert shown(data) == [("record", 1, 0, len(ONE)), ("unparsed", 2, len(ONE) + 1, len(long)), ("record", 3, len(ONE) + len(long) + 2, len(TWO))]
+    assert shown(data) == [
+        ("record", 1, 0, len(ONE)),
+        ("unparsed", 2, len(ONE) + 1, len(long)),
+        ("record", 3, len(ONE) + len(long) + 2, len(TWO)),
+    ]
 
 
 # Values and ids
@@ -451,11 +588,20 @@ def test_what_is_no_value_is_refused(data: bytes) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        None, 7, "", "x", "587aa158-62d1-5c4d-a561-08fa44d973b", "587aa158-62d1-5c4d-a561-08fa44d973b77", "587aa158062d1-5c4d-a561-08fa44d973b7",
-        "587aa158-62d1-5c4d-a561-08fa44d973bg", "587aa158-62d1-5c4d-a561- 8fa44d973b7", "request_01", ["587aa158-62d1-5c4d-a561-08fa44d973b7"],
+        None,
+        7,
+        "",
+        "x",
+        "587aa158-62d1-5c4d-a561-08fa44d973b",
+        "587aa158-62d1-5c4d-a561-08fa44d973b77",
+        "587aa158062d1-5c4d-a561-08fa44d973b7",
+        "587aa158-62d1-5c4d-a561-08fa44d973bg",
+        "587aa158-62d1-5c4d-a561- 8fa44d973b7",
+        "request_01",
+        ["587aa158-62d1-5c4d-a561-08fa44d973b7"],
         "５87aa158-62d1-5c4d-a561-08fa44d973b7",
     ],
-)  # fmt: skip
+)
 def test_what_has_not_the_form_of_a_uuid_counts_as_none(value: object) -> None:
     """Only 32 hexadecimal digits in the known grouping are a uuid."""
     assert r.uuid_bytes(value) is None
@@ -470,7 +616,10 @@ def test_a_uuid_is_shown_as_it_was_written(value: Any) -> None:
 
 def test_a_record_without_uuid_is_called_by_its_content() -> None:
     """The id of a record without uuid is L- and the first 16 hex digits of the sha256 of its bytes."""
-    assert r.content_id(r.digest(b'{"type":"mode"}')) == "L-" + __import__("hashlib").sha256(b'{"type":"mode"}').hexdigest()[:16]
+    assert (
+        r.content_id(r.digest(b'{"type":"mode"}'))
+        == "L-" + __import__("hashlib").sha256(b'{"type":"mode"}').hexdigest()[:16]
+    )
     assert r.uuid_text(r.digest(b"x")[:8]) == r.content_id(r.digest(b"x"))
 
 

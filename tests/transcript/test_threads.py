@@ -13,7 +13,9 @@ from tests.build import Transcript
 from tests.stories import STORIES, Story, a_long_chain, copy_of, prompts_with_ids, turn
 
 
-def read(files: dict[str, bytes], order: list[str] | None = None) -> tuple[list[th.Session], dict[int, tuple[str, str]]]:
+def read(
+    files: dict[str, bytes], order: list[str] | None = None
+) -> tuple[list[th.Session], dict[int, tuple[str, str]]]:
     """The sessions of some files, and what each record is called: (session, uuid)."""
     sessions: dict[str, th.Session] = {}
     known: dict[tuple[str, bytes], th.Node] = {}
@@ -33,8 +35,22 @@ def read(files: dict[str, bytes], order: list[str] | None = None) -> tuple[list[
             session.forked_from = session.forked_from or f.forked_from
             node = known.get((name, uuid))
             if node is None:
-                flags = (t.SIDECHAIN if f.sidechain else 0) | (t.FORKED if f.forked_from else 0) | (t.STARTS if f.starts else 0)
-                node = th.Node(len(known) + 1, session.id, uuid, f.parent, f.prompt, f.kind, flags, f.type in ("user", "assistant"), in_agent)
+                flags = (
+                    (t.SIDECHAIN if f.sidechain else 0)
+                    | (t.FORKED if f.forked_from else 0)
+                    | (t.STARTS if f.starts else 0)
+                )
+                node = th.Node(
+                    len(known) + 1,
+                    session.id,
+                    uuid,
+                    f.parent,
+                    f.prompt,
+                    f.kind,
+                    flags,
+                    f.type in ("user", "assistant"),
+                    in_agent,
+                )
                 known[(name, uuid)] = node
                 called[node.id] = (name, r.uuid_text(uuid))
                 session.calls.update((t.key64(call), node.id) for call in f.calls if t.key64(call) not in session.calls)
@@ -140,7 +156,12 @@ def test_a_chain_of_many_thousands_ends() -> None:
     assert len(set(memberships({"s.jsonl": talk.data}).values())) == 1
 
 
-@given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "result", "system", "side"]), st.integers(0, 7)), max_size=8), st.booleans())
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["user", "assistant", "result", "system", "side"]), st.integers(0, 7)), max_size=8
+    ),
+    st.booleans(),
+)
 @settings(max_examples=200, deadline=None)
 def test_any_graph_of_parents_is_resolved(records: list[tuple[str, int]], new: bool) -> None:
     """Whatever hangs on whatever, every record of a conversation gets one answer, in any order of numbering."""
@@ -183,9 +204,14 @@ def agent(name: int, *launchers: int) -> th.Agent:
         ([agent(1, 20), agent(2, 10)], {10: 1, 20: 2}, {}, {1: "own 2", 2: "own 1"}),
         ([agent(1, 10)], {10: 1}, {10: "x"}, {1: "own 1"}),
         ([agent(1, 10, 11)], {10: 9, 11: None}, {10: "x", 11: "P"}, {1: "P"}),
-        ([agent(n, n + 100) for n in range(1, 500)], {n + 100: n + 1 if n < 499 else None for n in range(1, 500)}, {599: "P"}, dict.fromkeys(range(1, 500), "P")),
+        (
+            [agent(n, n + 100) for n in range(1, 500)],
+            {n + 100: n + 1 if n < 499 else None for n in range(1, 500)},
+            {599: "P"},
+            dict.fromkeys(range(1, 500), "P"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_subagent_joins_the_thread_that_launched_it(
     agents: list[th.Agent], inside: dict[int, int | None], threads: dict[int, str | None], found: dict[int, str]
 ) -> None:
