@@ -13,8 +13,14 @@ import threading
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+# structlog's console module imports rich wherever it is installed: 4 MB in a daemon that draws nothing.
+_absent = "rich" not in sys.modules and sys.modules.update(rich=None) is None  # type: ignore[call-overload]
+
+import structlog  # noqa: E402
+from structlog.typing import EventDict, Processor, WrappedLogger  # noqa: E402
+
+if _absent:
+    del sys.modules["rich"]
 
 if TYPE_CHECKING:
     from fabled.config import Config
@@ -42,6 +48,8 @@ def setup(config: Config, foreground: bool, *, json_lines: bool = False) -> None
     systemd they go to the journal, and in every other case to the rotating file of the configuration.
     """
     level = getattr(logging, config.log_level.upper())
+    if foreground and not json_lines and level == logging.INFO and sys.stderr.isatty() and not journal_reads_stderr():
+        level = logging.WARNING  # a person who watches is told in words what matters; `debug` shows it all
     write, renderers = _destination(config.places.log_file, foreground, json_lines)
     chain: list[Processor] = [
         structlog.contextvars.merge_contextvars,

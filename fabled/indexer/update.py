@@ -91,7 +91,8 @@ class Indexer:
             self._write_texts()
             for place, _ in todo:
                 self._shrinkage(place.path)
-            if self._care.loading:  # this one, or one that a fault cut short
+            # This load, or one that a fault or the pieces of a long pass cut short; a stop leaves it for later.
+            if self._care.loading and not totals.stopped and (bulk or paths is None):
                 self._care.bulk(False)
             counts = self._care.counts() if count else {}
         except BaseException:

@@ -12,6 +12,7 @@ from typing import Any
 import apsw
 
 from . import schema as s
+from .database import BUSY_MS
 from .map import Map
 
 
@@ -40,6 +41,8 @@ class Care:
         """FTS5's own integrity check: what it says, None if all is well (case C03)."""
         try:
             self.db.execute("INSERT INTO fts(fts,rank) VALUES('integrity-check',0)")
+        except (apsw.BusyError, apsw.LockedError):
+            return None  # another process writes: no word about damage
         except apsw.Error as fault:
             return str(fault)
         return None
@@ -109,6 +112,12 @@ class Care:
             self.db.execute("INSERT INTO fts(fts,rank) VALUES(?,?)", (name, value))
 
     def checkpoint(self) -> None:
-        """Gives the WAL's space back, where no reader needs it."""
-        with contextlib.suppress(apsw.BusyError, apsw.LockedError):
-            self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        """Gives the WAL's space and the cached pages back, where no reader needs them; waits for nobody."""
+        self.db.set_busy_timeout(0)
+        try:
+            with contextlib.suppress(apsw.BusyError, apsw.LockedError):
+                self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            self.db.set_busy_timeout(BUSY_MS)
+        self.db.execute("PRAGMA shrink_memory")

@@ -16,6 +16,9 @@ import apsw
 from ..errors import NewerSchema, StorageFault
 from . import schema as s
 
+BUSY_MS = 5_000
+"""How long a statement waits for another process's lock."""
+
 
 class Database:
     """Owner of the connection, and of the numbers given to names, sessions, threads, files and records."""
@@ -68,7 +71,7 @@ class Database:
 
     def _connect(self) -> None:
         self.db: Any = apsw.Connection(self.path)  # Any: what a row holds is said by its SELECT
-        self.db.set_busy_timeout(5_000)  # before journal_mode, which needs a lock itself (RULES 18)
+        self.db.set_busy_timeout(BUSY_MS)  # before journal_mode, which needs a lock itself (RULES 18)
 
     def _prepare(self, empty: bool) -> None:
         """Settings of the connection, and the tables where there are none."""
@@ -113,6 +116,8 @@ class Database:
         self._new_names: list[tuple[int, str]] = []
         self._new_sessions: list[tuple[int, str]] = []
         self._new_threads: list[tuple[int, int, str | None]] = []
+        self._regrouped: set[int] = set()
+        """sessions whose files changed in this transaction: their project is chosen anew at its end"""
         self.next_record, self._next_name, self._next_session, self._next_thread, self._next_file = (
             self._one(f"SELECT coalesce(max(id),0)+1 FROM {table}")
             for table in ("records", "names", "sessions", "threads", "files")

@@ -113,6 +113,9 @@ class Map(Lookups):
             for session, what in batch.dirty.items():
                 self._dirty(session, what)
             file_update()
+            for session in self._regrouped:
+                self.set_project(session)
+            self._regrouped.clear()
 
     def _dirty(self, session: int, what: int) -> None:
         self.db.execute(
@@ -189,11 +192,11 @@ class Map(Lookups):
             self._projects(file.id)
 
     def _projects(self, file: int) -> None:
-        """Sets the project of the sessions in a file: by its main file, live before generations."""
-        for (session,) in self.db.execute("SELECT session FROM file_sessions WHERE file=?", (file,)).fetchall():
-            self.set_project(session)
+        """Notes the sessions of a file: each gets its project once, however many files of it a transaction stores."""
+        self._regrouped.update(self.sessions_of(file))
 
     def set_project(self, session: int) -> None:
+        """The project of a session is that of its main file, live before generations."""
         row = self.db.execute(
             "SELECT f.project,f.folder FROM file_sessions a JOIN files f ON f.id=a.file WHERE a.session=? "
             "ORDER BY f.project IS NULL, f.agent IS NOT NULL, f.rank DESC, f.path LIMIT 1",
