@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint bench clean
+.PHONY: help run demo test states lint bench clean
 
 help:            ## what can be asked for
 	@awk -F '## ' '/^[a-z]+:.*## / { split($$1, name, ":"); printf "  make %-6s %s\n", name[1], $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ demo: $(VENV)/.run-ready    ## index, search and thread on a small invented hist
 
 test: $(VENV)/.dev-ready    ## all tests
 	@$(BIN)/python -m pytest $(ARGS)
+
+states: $(VENV)/.dev-ready  ## the long form of the state machine: 2,000 histories (ARGS adds to pytest)
+	@FABLED_STATES=2000 $(BIN)/python -m pytest -n 0 -o timeout=0 tests/test_indexer_states.py $(ARGS)
 
 lint: $(VENV)/.dev-ready    ## ruff, mypy --strict and the import table
 	@$(BIN)/ruff check .
