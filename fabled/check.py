@@ -50,15 +50,23 @@ def run(
                 f"{map_path} has another version's schema", "fabled index builds it anew, or update fabled"
             )
         return [
-            _result("database", *audit.quick_check(), "the Map's pages are sound"),
+            _result("database", *audit.sound(audit.quick_check), "the Map's pages are sound"),
             _result("ledger", *Audit.ledger_check(ledger_path), "the Ledger's pages are sound"),
-            _result("full text", *audit.full_text(), "the full text agrees with itself and with the records"),
-            _result("copies", *audit.copies(), "every copy names a file and a record, every record has a copy"),
-            _result("tiling", *audit.tiling(), "the spans of each file follow each other without overlap"),
-            _result("best pointers", *audit.best_pointers(), "every record is read from its best copy"),
-            _result("threads", *audit.threads(), "every thread counts what its records say"),
-            _result("work left", *audit.unfinished(), "nothing promised is undone"),
-            _identity(audit, vault, deep, progress),
+            _result(
+                "full text", *audit.sound(audit.full_text), "the full text agrees with itself and with the records"
+            ),
+            _result(
+                "copies", *audit.sound(audit.copies), "every copy names a file and a record, every record has a copy"
+            ),
+            _result("tiling", *audit.sound(audit.tiling), "the spans of each file follow each other without overlap"),
+            _result("best pointers", *audit.sound(audit.best_pointers), "every record is read from its best copy"),
+            _result("threads", *audit.sound(audit.threads), "every thread counts what its records say"),
+            _result("work left", *audit.sound(audit.unfinished), "nothing promised is undone"),
+            _result(
+                "identity",
+                *audit.sound(lambda: _identity(audit, vault, deep, progress)),
+                "the bytes at the spans are the records that were indexed",
+            ),
             _private(map_path, ledger_path, vault),
         ]
     finally:
@@ -70,14 +78,17 @@ def _result(name: str, tested: int, faults: list[str], fine: str) -> CheckResult
     return CheckResult(name, not faults, tested, len(faults), shown or fine)
 
 
-def _identity(audit: Audit, vault: Vault, deep: bool, progress: Callable[[int, int], None] | None) -> CheckResult:
+def _identity(
+    audit: Audit, vault: Vault, deep: bool, progress: Callable[[int, int], None] | None
+) -> tuple[int, list[str]]:
     """Reads copies again and compares their checksum.
 
     A file that changed since it was indexed proves nothing: its turn comes with the next index run.
     """
     rows = audit.every_copy() if deep else audit.some_best(SAMPLE)
     total = audit.copies_count() if deep else SAMPLE
-    tested, faults = 0, []
+    tested = 0
+    faults: list[str] = []
     for path, unchanged, spans in rows:
         try:
             source = vault.open(path)
@@ -103,7 +114,7 @@ def _identity(audit: Audit, vault: Vault, deep: bool, progress: Callable[[int, i
             faults.append(f"{path}: {fault}")
         finally:
             source.close()
-    return _result("identity", tested, faults, "the bytes at the spans are the records that were indexed")
+    return tested, faults
 
 
 def _private(map_path: str, ledger_path: str, vault: Vault) -> CheckResult:

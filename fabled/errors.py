@@ -113,6 +113,12 @@ class StorageFault(FabledError):
     code = "storage"
 
 
+class OutputFault(FabledError):
+    """What was to be printed could not be."""
+
+    code = "output"
+
+
 class BadConfig(FabledError):
     """The configuration has faults; all of them are in `problems`."""
 

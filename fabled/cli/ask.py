@@ -109,10 +109,11 @@ def _without_daemon(method: str, params: Params) -> dict[str, Any]:
 
     settings = config.load(os.environ)
     where = settings.places
-    edge.note("fabled is not running: answered from the Map as it was last written (start it: fabled daemon)")
     queries = Queries(where.map_db)
     try:
         reader = answers.Reader(queries, Vault([where.vault, *settings.vaults], settings.roots))
-        return answers.answer(reader, method, dict(params))
+        value = answers.answer(reader, method, dict(params))
     finally:
         queries.close()
+    edge.note("fabled is not running: answered from the Map as it was last written (start it: fabled daemon)")
+    return value

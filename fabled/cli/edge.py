@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from fabled.client import connect
-from fabled.errors import Ambiguous, BadConfig, BadRequest, FabledError
+from fabled.errors import Ambiguous, BadConfig, BadRequest, FabledError, OutputFault
 from fabled.present import Style, visible
 
 INTERRUPTED = 130
@@ -28,14 +28,14 @@ def run(command: click.Command, arguments: Sequence[str]) -> int:
             result = command.main(list(arguments), prog_name="fabled", standalone_mode=False)
         except (click.ClickException, FabledError) as fault:
             result = _tell(fault, arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except (click.Abort, KeyboardInterrupt):
         print("fabled: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader (`head`, a pager) has seen enough. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        silence()  # the reader (`head`, a pager) has seen enough
         return 0
 
 
@@ -49,7 +49,7 @@ def _tell(fault: click.ClickException | FabledError, arguments: Sequence[str]) -
         error["candidates"] = list(fault.candidates)
     if isinstance(fault, BadConfig):
         error["problems"] = list(fault.problems)
-    if wants_json(arguments):
+    if wants_json(arguments) and not isinstance(fault, OutputFault):
         put_json({"error": error})
     print(*_lines(fault), sep="\n", file=sys.stderr)
     return fault.exit
@@ -87,10 +87,24 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 
 def put(data: bytes) -> None:
-    """All of `data` to stdout as it is."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    """All of `data` to stdout as it is. Raises OutputFault where it does not take it."""
+    if sys.stdout is None:  # closed by whoever started this
+        raise OutputFault("the output is closed; nothing was printed", "give it somewhere to print to")
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as fault:
+        silence()
+        reason = fault.strerror or fault
+        raise OutputFault(f"the output could not be written: {reason}", "free space, or print elsewhere") from None
+
+
+def silence() -> None:
+    """Stdout to nowhere: Python would complain once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def put_text(text: str) -> None:

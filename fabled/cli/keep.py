@@ -97,6 +97,7 @@ def _index_here(settings: Config, paths: Sequence[str]) -> dict[str, Any]:
     os.umask(0o077)
     private_folder(where.data)
     private_folder(where.state)
+    private_folder(where.vault)
     lock = Lock(where.lock)
     if not lock.acquire():
         owner = lock.owner()
@@ -211,7 +212,7 @@ def spans(file: str, everything: bool, as_json: bool, as_plain: bool) -> int:
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"{file} does not exist", "fabled sessions lists what there is") from None
     except OSError as fault:
-        raise NotFound(f"{file} cannot be read: {fault.strerror or fault}") from None
+        raise NotFound(f"{file} cannot be read: {fault.strerror or fault}", "name one transcript") from None
     if form != "json":
         from fabled import present
 

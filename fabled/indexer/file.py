@@ -239,6 +239,7 @@ class FileScan:
             row.session = number
         if row.agent is not None:
             scan.batch.mark(number, AGENTS)
+            scan.batch.mark(row.session, AGENTS)
         elif self.whole and not new and (self._gathered_main(number) or self.map.holds_main(number, row.id)):
             scan.batch.mark(number, MEMBERSHIP)
         elif self.whole and not new:
@@ -280,6 +281,8 @@ class FileScan:
                 (self.row.id, offset, length, number, check, have[0])
             )  # written again, word for word
             scan.batch.weight += 100
+            if uuid in self.keys:
+                self._remember(facts, uuid, self.keys[uuid][0])
             return None
         else:
             self.commit()
@@ -295,6 +298,8 @@ class FileScan:
         if found.digest == check:
             if better or moved:
                 batch.pointers.append((self.row.id, offset, length, found.id, self.row.agent))
+                if best is None or best.agent != self.row.agent:  # it was a subagent's, or becomes one's
+                    batch.mark(session, MEMBERSHIP | AGENTS)
         elif better:
             map_.describe(batch, found.id, session, facts, (self.row.id, offset, length, self.row.agent, tool))
             batch.rewritten.append(found.id)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 
 from ..store.batch import FileRow
 from ..store.care import Care
+from ..store.database import trouble
 from ..store.files import Stamp
 from ..store.ledger import Ledger
 from ..store.map import Map
@@ -147,6 +148,36 @@ class Indexer:
         progress: Callable[[Progress], None] | None,
         stop: Callable[[], bool] | None,
     ) -> None:
+        try:
+            self._read_gathered(todo, totals, progress, stop)
+        except Exception as fault:
+            if trouble(fault):
+                raise
+            # Something in one of the files could not be stored, and what was gathered with it is gone: each by itself.
+            for place, stamp in todo:
+                self.map.forget_numbers()
+                self._load_files()
+                known = self._files.get(place.path)
+                if known is not None and known.complete and known.stamp[:3] == (stamp.dev, stamp.ino, stamp.size):
+                    continue
+                try:
+                    self._read_gathered([(place, stamp)], totals, None, stop)
+                except Exception as own:
+                    if trouble(own):
+                        raise
+                    self._failed[place.path] = (stamp, f"{type(own).__name__}: {own}")
+                    totals.failed.append((place.path, self._failed[place.path][1]))
+            self.map.forget_numbers()
+            self._load_files()
+
+    def _read_gathered(
+        self,
+        todo: list[tuple[Place, Stamp]],
+        totals: Totals,
+        progress: Callable[[Progress], None] | None,
+        stop: Callable[[], bool] | None,
+    ) -> None:
+        """Reads files, small ones gathered into one commit."""
         total = sum(stamp.size for _, stamp in todo)
         done = 0
         scan = Scan(self, totals)

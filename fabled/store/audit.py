@@ -39,6 +39,14 @@ class Audit:
     def _one(self, sql: str) -> int:
         return int(self.db.execute(sql).fetchone()[0])
 
+    @staticmethod
+    def sound(look: Callable[[], Found]) -> Found:
+        """What a look at the Map found; where its pages cannot be read, that."""
+        try:
+            return look()
+        except apsw.Error as fault:
+            return 1, [f"{fault}: fabled index moves it aside and builds it anew"]
+
     def quick_check(self) -> Found:
         faults = [str(row[0]) for row in self.db.execute("PRAGMA quick_check(20)") if row[0] != "ok"]
         return self._one("PRAGMA page_count"), faults

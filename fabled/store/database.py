@@ -20,6 +20,14 @@ BUSY_MS = 5_000
 """How long a statement waits for another process's lock."""
 
 
+def trouble(fault: BaseException) -> bool:
+    """Whether a fault is the storage's: the disk, another process, a damaged file; not what was to be stored."""
+    return isinstance(fault, StorageFault) or (
+        isinstance(fault, apsw.Error)
+        and not isinstance(fault, apsw.ConstraintError | apsw.MismatchError | apsw.TooBigError)
+    )
+
+
 class Database:
     """Owner of the connection, and of the numbers given to names, sessions, threads, files and records."""
 
@@ -107,6 +115,10 @@ class Database:
                 os.rename(self.path + suffix, aside + suffix)
         self.rebuilt = f"{why}; it was moved to {aside}"
         self._connect()
+
+    def forget_numbers(self) -> None:
+        """Takes back the numbers given since the last commit."""
+        self._caches()
 
     def _caches(self) -> None:
         """Forgets what was looked up, and numbers given but not stored."""

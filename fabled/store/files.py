@@ -10,7 +10,7 @@ import os
 import stat
 from dataclasses import dataclass
 
-from ..errors import Refused
+from ..errors import Refused, StorageFault
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,16 @@ def open_regular(path: str) -> int:
 def private_folder(path: str) -> None:
     """Makes a folder and its missing parents, 0700 and ours.
 
-    A wider folder is tightened; a symlink or a folder of another user is refused (case C09).
+    A wider folder is tightened, a folder of another user refused (case C09). Raises Refused, or StorageFault where it
+    cannot be made.
     """
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    status = os.lstat(path)
-    if stat.S_ISLNK(status.st_mode):
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
         status = os.stat(path)
+    except OSError as fault:
+        raise StorageFault(
+            f"the folder {path} cannot be made: {fault.strerror or fault}", "make it writable, or set FABLED_HOME"
+        ) from None
     if status.st_uid != os.getuid():
         raise Refused(f"{path} belongs to another user; nothing was written there", "move it away or set FABLED_HOME")
     if stat.S_IMODE(status.st_mode) & 0o077:

@@ -69,12 +69,13 @@ class Lookups(Database):
         return (row[0], row[1], row[2]) if row else None
 
     def linked(self, session: int, kind: int, key: int) -> list[int]:
-        return [
-            r
-            for (r,) in self.db.execute(
-                "SELECT record FROM links WHERE session=? AND kind=? AND key=?", (session, kind, key)
-            )
-        ]
+        """The records a link names, as their files have them: numbers depend on the order of indexing."""
+        rows = self.db.execute(
+            "SELECT l.record FROM links l JOIN records r ON r.id=l.record JOIN files f ON f.id=r.file "
+            "WHERE l.session=? AND l.kind=? AND l.key=? ORDER BY f.rank,f.path,r.offset",
+            (session, kind, key),
+        )
+        return [record for (record,) in rows]
 
     def tool_of(self, session: int, call: str | None) -> int | None:
         """The tool of the call a result answers."""

@@ -185,6 +185,13 @@ class Map(Lookups):
                     "r.id=c.record WHERE c.file=?",
                     (file.id,),
                 )
+                row = self.db.execute(
+                    "SELECT r.session FROM copies c JOIN records r ON r.id=c.record WHERE c.file=? "
+                    "ORDER BY c.offset LIMIT 1",
+                    (file.id,),
+                ).fetchone()
+                file.session = row[0] if row else None  # what the old content said of it may be gone
+                self.db.execute("UPDATE files SET session=? WHERE id=?", (file.session, file.id))
                 self.db.execute("INSERT OR IGNORE INTO doomed VALUES(?)", (file.replaces,))
                 self.db.execute("UPDATE OR IGNORE owed SET file=? WHERE file=?", (file.id, file.replaces))
                 self.db.execute("UPDATE files SET replaces=NULL WHERE id=?", (file.id,))

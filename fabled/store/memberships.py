@@ -61,9 +61,14 @@ class Memberships:
             self.map._threads.clear()
 
     def _group(self, session: int) -> list[int]:
+        """The sessions whose memberships depend on each other: they share records, or a file holds both."""
         found, waiting = {session}, [session]
         while waiting:
-            for (other,) in self.db.execute("SELECT b FROM shares WHERE a=?", (waiting.pop(),)):
+            for (other,) in self.db.execute(
+                "SELECT b FROM shares WHERE a=?1 UNION SELECT o.session FROM file_sessions a JOIN files f ON "
+                "f.id=a.file AND f.agent IS NULL JOIN file_sessions o ON o.file=a.file WHERE a.session=?1",
+                (waiting.pop(),),
+            ):
                 if other not in found:
                     found.add(other)
                     waiting.append(other)
@@ -93,7 +98,9 @@ class Memberships:
             ]
             result.files.append((file, nodes))
         for kind, key, record in self.db.execute(
-            "SELECT kind,key,record FROM links WHERE session=? ORDER BY kind,key,record DESC", (session,)
+            "SELECT l.kind,l.key,l.record FROM links l JOIN records r ON r.id=l.record JOIN files f ON f.id=r.file "
+            "WHERE l.session=? ORDER BY f.rank DESC,f.path DESC,r.offset DESC",  # the first in file order stays
+            (session,),
         ):
             if kind == s.CALL:
                 result.calls[key] = record
@@ -138,6 +145,7 @@ class Memberships:
                 rows,
             )
             db.execute("DELETE FROM links WHERE session=? AND kind=?", (session.id, s.ORPHAN))
+            self._follow(session)
             db.execute(
                 "UPDATE records SET hidden=hidden&~2 WHERE hidden&2 AND id IN (SELECT record FROM links WHERE "
                 "session=? AND kind IN (?,?))",
@@ -164,12 +172,30 @@ class Memberships:
             for file, state in resolution.states.items():
                 if file in {number for number, _ in session.files}:
                     db.execute(
-                        "UPDATE files SET has_prompts=?,guessed=?,current=? WHERE id=?",
+                        "UPDATE files SET has_prompts=?,guessed=?,current=? WHERE id=? AND agent IS NULL",
                         (state.has_prompts, state.guessed, state.current, file),
                     )
         self.map.write_new()
         db.executemany("UPDATE threads SET canonical=? WHERE id=?", ((c, m) for m, (_, c) in canonical.items()))
         self._aggregate(touched)
+
+    def _follow(self, session: th.Session) -> None:
+        """What a session's records take from others: a result the tool of its call, the session its origin."""
+        tool_of = dict(
+            self.db.execute(
+                "SELECT r.id,r.tool FROM links l JOIN records r ON r.id=l.record WHERE l.session=? AND l.kind=?",
+                (session.id, s.CALL),
+            )
+        )
+        tools = [(tool_of.get(session.calls.get(call, 0)), record) for record, call in session.answers.items()]
+        self.db.executemany(
+            "UPDATE records SET tool=?1 WHERE id=?2 AND tool IS NOT ?1",
+            ((tool, record) for tool, record in tools if record not in tool_of),
+        )
+        if session.forked_from is not None and not any(
+            node.flags & t.FORKED for _, nodes in session.files for node in nodes if node.session == session.id
+        ):
+            self.db.execute("UPDATE sessions SET forked_from=NULL WHERE id=?", (session.id,))
 
     def _attach(self, session: int) -> None:
         """Joins the session's subagents to the threads that launched them (FORMAT 4.3)."""
@@ -268,8 +294,8 @@ class Memberships:
             db.execute("UPDATE threads SET title=NULL,title_record=NULL,title_rank=99 WHERE id=?", (thread,))
         elif have != (row[0], row[1]):
             facts = self._reread(row[2], row[3], row[4])
-            if facts is not None or have[0] is None:
+            if facts is not None:
                 db.execute(
                     "UPDATE threads SET title=?,title_record=?,title_rank=? WHERE id=?",
-                    (title_of(facts) if facts is not None else None, row[0], row[1], thread),
+                    (title_of(facts), row[0], row[1], thread),
                 )

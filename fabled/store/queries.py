@@ -538,7 +538,7 @@ class Queries:
 
     def _count(self) -> dict[str, Any]:
         one = self._rows(
-            "SELECT (SELECT count(*) FROM sessions WHERE EXISTS(SELECT 1 FROM threads WHERE session=sessions.id)),"
+            "SELECT (SELECT count(*) FROM sessions),"
             f"(SELECT count(*) FROM threads t WHERE prompt IS NOT NULL AND {s.OWN_THREAD}),"
             "(SELECT count(*) FROM records WHERE length(uuid)=16),"
             "(SELECT count(*) FROM records r INDEXED BY records_uuid CROSS JOIN copies c ON c.record=r.id "

@@ -23,6 +23,7 @@ CREATE TABLE files(
     meta_stamp INTEGER, meta_call INTEGER, root_uuid BLOB, root_prompt TEXT, root_source BLOB);
 CREATE INDEX files_path ON files(path);
 CREATE TABLE file_sessions(session INTEGER, file INTEGER, PRIMARY KEY(session, file)) WITHOUT ROWID;
+CREATE INDEX file_sessions_file ON file_sessions(file);
 CREATE TABLE copies(
     file INTEGER, offset INTEGER, length INTEGER NOT NULL, line INTEGER NOT NULL, digest BLOB NOT NULL,
     record INTEGER NOT NULL, PRIMARY KEY(file, offset)) WITHOUT ROWID;

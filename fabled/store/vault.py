@@ -91,6 +91,8 @@ class Vault:
         A link into a root or vault names what lies there; what a link brings in from outside is named by the link.
         """
         path = os.path.normpath(path)
+        if not _utf8(path):
+            return None  # no key the Map could hold; the sweep says so
         real = os.path.realpath(path)
         folder, name = os.path.split(path)
         for way in (real, path, os.path.join(os.path.realpath(folder), name)):
@@ -178,6 +180,11 @@ class Vault:
             for entry in listed:
                 name = entry.name
                 try:
+                    if not _utf8(name):
+                        if name.endswith((".jsonl", ".jsonl.zst")) or entry.is_dir():
+                            shown = os.fsencode(entry.path).decode("utf-8", "backslashreplace")
+                            result.failed.append((shown, "its name is not UTF-8; renamed, it is indexed"))
+                        continue
                     real = self._beyond(base, entry, result) if entry.is_symlink() else entry.path
                     if real is None:
                         continue
@@ -249,6 +256,15 @@ class Vault:
             yield from spans(source.read, source.size)
         finally:
             source.close()
+
+
+def _utf8(name: str) -> bool:
+    """Whether a file's name is text; the file system allows any bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _agent(name: str) -> str:

@@ -32,7 +32,9 @@ HUGE_LINE = 4 << 20
 """Longer lines are parsed from a copy whose long strings are shortened (RULES 25: memory bounded on any file)."""
 KEEP_HEAD, KEEP_TAIL = 64 << 10, 4 << 10
 STRUCTURE_LIMIT = 64 << 20
-"""A line whose shortened form is still longer stays one unparsed span."""
+"""A line whose shortened form is still longer stays one unparsed span,"""
+VALUES_LIMIT = 192 << 20
+"""and so does one whose values would take more memory than this, by the count of its brackets and commas."""
 DIGEST_BYTES = 16
 
 _BLANK = b" \t\r"
@@ -380,7 +382,8 @@ def _shorten(read: Read, offset: int, number: int, end: int) -> Line:
                 head_start, head_end = len(out), len(out) + KEEP_HEAD
             pos = quote + 1
         at += len(chunk)
-    if len(out) > STRUCTURE_LIMIT:
+    close()
+    if len(out) > STRUCTURE_LIMIT or 240 * out.count(b"{") + 90 * out.count(b"[") + 60 * out.count(b",") > VALUES_LIMIT:
         while at < end and not complete:
             chunk = read(at, min(CHUNK, end - at))
             if not chunk:
@@ -389,7 +392,6 @@ def _shorten(read: Read, offset: int, number: int, end: int) -> Line:
             complete = stop >= 0
             at += stop if complete else len(chunk)
         return Line(offset, number, b"!", complete, at - offset, ((1, at - offset - 1),))
-    close()
     return Line(offset, number, bytes(out), complete, at - offset, tuple(cuts))
 
 
