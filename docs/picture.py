@@ -1,4 +1,4 @@
-"""Draws `docs/terminal.svg` from what the program really prints: `python docs/picture.py` in the private environment."""
+"""Draws `docs/terminal.svg` from what the program prints: `python docs/picture.py` in the private environment."""
 
 from __future__ import annotations
 

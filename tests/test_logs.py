@@ -109,7 +109,10 @@ def test_json_lines_go_to_stdout_where_asked(tmp_path: Path) -> None:
 
 def test_a_terminal_gets_lines_for_people(tmp_path: Path) -> None:
     """A real terminal on stderr: readable, in colour unless NO_COLOR, and a traceback as usual."""
-    body = "log.warning('index.done', records=12); log.info('routine')\ntry: 1/0\nexcept Exception: log.exception('oops')"
+    body = (
+        "log.warning('index.done', records=12); log.info('routine')\n"
+        "try: 1/0\nexcept Exception: log.exception('oops')"
+    )
     script = SCRIPT.format(body=body, foreground=True, json_lines=False)
     shown = {}
     for no_colour in ("", "1"):
