@@ -19,7 +19,7 @@ from uuid import UUID
 
 import apsw
 
-from benchmarks.tail import Tail
+from benchmarks.tail import Tail, end_line
 from fabled import config
 from fabled.answers import Reader, answer, block_bytes
 from fabled.indexer import Indexer
@@ -138,6 +138,8 @@ def _appended(home: Home, path: Path, count: int) -> dict[str, Any]:
     cpu: list[float] = []
     beyond: list[int] = []
     rows: list[float] = []
+    end_line(path)
+    home.update(path)
     for line in Tail(path).lines(count):
         with open(path, "ab") as file:
             file.write(line)
@@ -159,6 +161,7 @@ def _appended(home: Home, path: Path, count: int) -> dict[str, Any]:
 
 def tail(path: str, count: str, *words: str) -> dict[str, Any]:
     """Lines that continue a transcript, with words of ours in them; for a process that imports nothing of fabled."""
+    end_line(Path(path))
     source = Tail(Path(path))
     return {
         "lines": [

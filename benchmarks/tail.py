@@ -21,10 +21,7 @@ class Tail:
     KINDS = ("tool call", "tool result", "prompt", "reply")
 
     def __init__(self, path: Path) -> None:
-        with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - (4 << 20)))
-            last = [json.loads(line) for line in file.read().splitlines()[1:] if line[-1:] == b"}"]
-        linked = [record for record in last if record.get("uuid")]
+        linked = [record for record in _last(path) if record.get("uuid")]
         self._like = {key: linked[-1].get(key) for key in ("userType", "cwd", "sessionId", "version", "gitBranch")}
         self._parent = str(linked[-1]["uuid"])
         self._prompt = next((record["promptId"] for record in reversed(linked) if record.get("promptId")), None)
@@ -68,3 +65,26 @@ class Tail:
 
     def _uuid(self) -> str:
         return str(UUID(int=self._random.getrandbits(128)))
+
+
+def _last(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole records among the last megabytes; a corpus may have damaged lines."""
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - (4 << 20)))
+        for line in file.read().split(b"\n"):
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if type(record) is dict:
+                yield record
+
+
+def end_line(path: Path) -> None:
+    """Ends a last line that was left without its newline: what is appended must not run into it."""
+    with open(path, "rb+") as file:
+        file.seek(0, 2)
+        if file.tell():
+            file.seek(-1, 2)
+            if file.read(1) != b"\n":
+                file.write(b"\n")

@@ -42,7 +42,7 @@ blocks = st.fixed_dictionaries(
         "text": anything,
         "thinking": anything,
         "id": st.sampled_from(["toolu_1", "toolu_2", 7]),
-        "tool_use_id": st.sampled_from(["toolu_1", "toolu_2", None]),
+        "tool_use_id": st.sampled_from(["toolu_8", "toolu_9", None]),
         "name": st.sampled_from(["Bash", "Task", "Agent", '\n"', 7]),
         "input": anything | st.fixed_dictionaries({"prompt": st.just("plover"), "file_path": anything}),
         "content": anything | st.just([{"type": "text", "text": "plover"}]),
@@ -89,6 +89,21 @@ FILES = [
     "-home-ana-app/agent-a2.jsonl",
     f"-home-ana-app/{SESSIONS[0]}/subagents/x/agent-a1.jsonl",
 ]
+
+
+def fit(path: str, record: dict[str, Any]) -> dict[str, Any]:
+    """A record as it may lie in a file: with ids of that file's own; in a subagent's file, of its session."""
+    fitted = dict(record)
+    for key in ("uuid", "parentUuid", "logicalParentUuid"):
+        if isinstance(record.get(key), str) and record[key]:
+            fitted[key] = make_uuid(f"{path} {record[key]}") if record[key] in UUIDS else f"{path} {record[key]}"
+    if "agent-" not in path:
+        return fitted
+    name = path.rpartition("agent-")[2].removesuffix(".jsonl")
+    fitted |= {"agentId": name, "sessionId": SESSIONS[0]}
+    return json.loads(json.dumps(fitted).replace("toolu_", f"toolu_{name}"))  # type: ignore[no-any-return]
+
+
 steps = st.lists(
     st.tuples(st.sampled_from(FILES), st.lists(records, min_size=1, max_size=4), st.booleans()), min_size=1, max_size=6
 )
@@ -127,7 +142,7 @@ def test_whatever_records_hold_the_map_is_that_of_a_rebuild(
     home = Home(folder)
     try:
         for path, added, seen in parts:
-            data = b"".join(json.dumps(record).encode() + b"\n" for record in added)
+            data = b"".join(json.dumps(fit(path, record)).encode() + b"\n" for record in added)
             (home.root / path).parent.mkdir(parents=True, exist_ok=True)
             home.append(path, data)
             if seen:

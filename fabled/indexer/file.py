@@ -62,6 +62,10 @@ class FileScan:
         self.orphans: set[int] = set()
         """parents this file named that were not known then"""
         self.session_of: dict[str, int] = {}
+        self.hand: tuple[int, bytes, int] | None = None
+        """(session, uuid, number) of the record that is being worked out"""
+        self.beside = [] if whole else self.map.sessions_of(row.id)
+        """sessions the file held before: one may wait for a parent that comes now"""
         if self.replaced is not None:
             for number in self.map.sessions_of(self.replaced.id):
                 scan.batch.file_sessions.add((number, row.id))
@@ -98,8 +102,15 @@ class FileScan:
 
     def commit(self) -> None:
         """Commits what is gathered, this file's part included, up to its last whole line."""
+        scan = self.scan
+        hand = self.hand
         self.checkpoint(complete=False, stamp=None)
-        self.scan.flush()
+        scan.flush()
+        if hand is not None:  # the record being worked out has its number already and goes with the next batch
+            session, uuid, record = hand
+            scan.batch.first_id = record
+            if session not in scan.fresh:
+                scan.pending[(session, uuid)] = (record, self.row.id)
 
     # One line
 
@@ -168,7 +179,7 @@ class FileScan:
         if self.again:
             again = self.again.get(offset)
             if again is not None and again[0] == check:
-                self._remember(facts, uuid, map_.key_of_record(again[1]))
+                self._remember(facts, uuid, again[1])
                 return
         tool = None
         if facts.tool is not None:
@@ -182,7 +193,9 @@ class FileScan:
         record = self._new(session, uuid, offset, length, check, number, facts, tool)
         if record is None:
             return
+        self.hand = (session, uuid, record)
         key, belongs = self._thread(facts, uuid, session, record)
+        self.hand = None
         thread = map_.thread(session, key) if belongs else None
         flags = (
             (t.SIDECHAIN if facts.sidechain else 0)
@@ -281,8 +294,9 @@ class FileScan:
                 (self.row.id, offset, length, number, check, have[0])
             )  # written again, word for word
             scan.batch.weight += 100
-            if uuid in self.keys:
-                self._remember(facts, uuid, self.keys[uuid][0])
+            if uuid in self.keys and facts.type in ("user", "assistant"):
+                key, _, flags = self.keys[uuid]
+                self.current = key if key is not None and not flags & t.SIDECHAIN else self.current
             return None
         else:
             self.commit()
@@ -306,25 +320,24 @@ class FileScan:
             batch.mark(session, MEMBERSHIP | AGENTS)
         if batch.pointers or batch.rewritten:
             self.commit()  # a further copy in the same batch must be compared with this one
-        self._remember(facts, uuid, map_.key_of_record(found.id))
+        self._remember(facts, uuid, found.id)
         return None
 
-    def _remember(self, facts: t.Facts, uuid: bytes, key: str | None) -> None:
-        """Goes past a record that is stored already as if it had just been resolved."""
+    def _remember(self, facts: t.Facts, uuid: bytes, record: int) -> None:
+        """Goes past a copy of a record that is stored already as if that had just been resolved."""
         row = self.row
         if row.agent is not None:
             if self.agent_key is None:
                 self._agent_root(facts, uuid)
-        elif facts.uuid is not None or facts.type in ("user", "assistant"):
-            self.keys[facts.alias or uuid] = (
-                key,
-                facts.kind,
-                (t.SIDECHAIN if facts.sidechain else 0) | (t.STARTS if facts.starts else 0),
-            )
-            if facts.prompt is not None:
-                row.has_prompts = True
-            if key is not None and not facts.sidechain and facts.type in ("user", "assistant"):
-                self.current = key
+            return
+        key, kind, flags, spoken, prompted = self.map.standing(record)
+        if facts.uuid is None and not spoken:
+            return
+        self.keys[facts.alias or uuid] = (key, kind, flags & (t.SIDECHAIN | t.STARTS))
+        if prompted:
+            row.has_prompts = True
+        if key is not None and spoken and not flags & t.SIDECHAIN:
+            self.current = key
 
     # Which thread
 
@@ -333,14 +346,18 @@ class FileScan:
 
         Where what comes later could change an answer, the session is marked to be resolved as a whole.
         """
-        row, batch = self.row, self.scan.batch
+        row = self.row
         if row.agent is not None:
             if self.agent_key is None:
                 self._agent_root(f, uuid)
             return self.agent_key, f.uuid is not None
         spoken = f.type == "user" or f.type == "assistant"
+        aside = f.kind in (t.QUEUED, t.NOTICE)
+        waiting = self._waiting(f.alias or uuid, session)
         if f.uuid is None and not spoken:
-            return (self.current, True) if f.kind in (t.QUEUED, t.NOTICE) else (None, False)
+            for number in waiting:
+                self.scan.batch.mark(number, MEMBERSHIP)
+            return (self.current, True) if aside else (None, False)
         untouched = self._untouched(session)
         parent = None
         if f.parent is not None:
@@ -348,22 +365,17 @@ class FileScan:
             if parent is None and not untouched and f.parent != uuid:
                 if (session, f.parent) in self.scan.pending or len(f.parent) == 8:
                     self.commit()
-                    batch = self.scan.batch
                 parent = self.map.parent(f.parent, session, row.id)
             if parent is None:
-                batch.links.append((session, ORPHAN, short_key(f.parent), record))
                 self.orphans.add(short_key(f.parent))
-        name = f.alias or uuid
-        if (self.orphans and short_key(name) in self.orphans) or (
-            not untouched and self.map.linked(session, ORPHAN, short_key(name))
-        ):
-            batch.mark(session, MEMBERSHIP)
+                if f.parent == uuid:
+                    waiting.append(session)  # its own parent
         if f.prompt is not None:
             key: str | None = f.prompt
             if not row.has_prompts:
                 row.has_prompts = True
                 if row.guessed:
-                    batch.mark(session, MEMBERSHIP)
+                    waiting.append(session)
         elif f.starts and not f.sidechain:
             chained = f.kind == t.COMMAND and parent is not None and parent[1] == t.COMMAND and parent[2] & t.STARTS
             key = parent[0] if chained and parent is not None else uuid_text(uuid)
@@ -371,10 +383,23 @@ class FileScan:
             key = parent[0]
         else:
             key = self._top(f, uuid, session, spoken)
-        self.keys[name] = (key, f.kind, (t.SIDECHAIN if f.sidechain else 0) | (t.STARTS if f.starts else 0))
+        batch = self.scan.batch  # only now: finding out may have committed the one before, without this record
+        for number in waiting:
+            batch.mark(number, MEMBERSHIP)
+        if f.parent is not None and parent is None:
+            batch.links.append((session, ORPHAN, short_key(f.parent), record))
+        self.keys[f.alias or uuid] = (key, f.kind, (t.SIDECHAIN if f.sidechain else 0) | (t.STARTS if f.starts else 0))
         if key is not None and spoken and not f.sidechain:
             self.current = key
-        return key, key is not None or spoken
+        return key, key is not None or spoken or aside
+
+    def _waiting(self, name: bytes, session: int) -> list[int]:
+        """The sessions with a record that names one as its parent which was not known until now."""
+        key = short_key(name)
+        found = [session] if self.orphans and key in self.orphans else []
+        if not self._untouched(session):
+            found += [number for number in {session, *self.beside} if self.map.linked(number, ORPHAN, key)]
+        return found
 
     def _untouched(self, session: int) -> bool:
         """Whether the session began in this update with this file: nothing of it lies elsewhere."""

@@ -92,6 +92,15 @@ class Lookups(Database):
         ).fetchone()
         return row[0] if row else None
 
+    def standing(self, record: int) -> tuple[str | None, int, int, bool, bool]:
+        """(thread key, kind, flags, whether it is of type user or assistant, whether it has a promptId) of a record."""
+        row = self.db.execute(
+            "SELECT t.prompt,r.kind,r.flags,n.text IN ('user','assistant'),r.prompt IS NOT NULL FROM records r "
+            "JOIN names n ON n.id=r.type LEFT JOIN threads t ON t.id=r.thread WHERE r.id=?",
+            (record,),
+        ).fetchone()
+        return row[0], row[1], row[2], bool(row[3]), bool(row[4])
+
     def digests(self, file: int) -> dict[bytes, int]:
         """digest → record of a file's copies."""
         return dict(self.db.execute("SELECT digest,record FROM copies WHERE file=? ORDER BY offset DESC", (file,)))

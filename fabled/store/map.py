@@ -53,7 +53,7 @@ class Map(Lookups):
 
     _CHANGE = (
         "UPDATE records SET type=?,kind=?,ts=?,parent=?,prompt=?,agent=?,tool=?,flags=?,file=?,offset=?,length=?,"
-        "tokens=? WHERE id=?"
+        "tokens=?,hidden=hidden&~2 WHERE id=?"
     )
     _RECORD = (
         "INSERT INTO records(id,session,uuid,type,kind,ts,thread,parent,prompt,agent,tool,flags,hidden,file,"

@@ -221,7 +221,7 @@ class Memberships:
             launchers: list[int] = []
             if call is not None:
                 launchers += self.map.linked(session, s.CALL, call)
-            launchers += sorted(self.map.linked(session, s.SPAWN, t.key64(name)))
+            launchers += self.map.linked(session, s.SPAWN, t.key64(name))
             if prompt is not None:
                 row = db.execute(
                     "SELECT min(r.id) FROM threads h JOIN records r ON r.thread=h.id WHERE h.session=? AND "

@@ -180,21 +180,24 @@ def resolve(sessions: Sequence[Session]) -> Resolution:
             elif node.flags & STARTS and not node.flags & SIDECHAIN:
                 key_of[node.id] = uuid_text(node.uuid)
 
+    by_number = {session.id: session for session in sessions}
     for session in sorted(sessions, key=lambda s: s.name):
         for file, listed in session.files:
-            state = result.states.setdefault(file, FileState())
+            if file in result.states:
+                continue  # a file of several sessions, told with the first of them
+            state = result.states[file] = FileState()
             state.has_prompts = any(node.prompt is not None and not node.in_agent for node in listed)
-            state.current = None
             for node in listed:
+                owner = by_number.get(node.session)
                 if node.in_agent:
                     continue
                 if len(node.uuid) != 16 and not node.spoken:
-                    if node.session == session.id and node.kind in (QUEUED, NOTICE) and node.id not in result.keys:
+                    if owner is not None and node.kind in (QUEUED, NOTICE) and node.id not in result.keys:
                         result.keys[node.id] = state.current
                     continue
                 root = top[node.id]
-                if root == node.id and root not in key_of and node.session == session.id:
-                    key_of[root] = _top_key(node, session, state, top, key_of)
+                if root == node.id and root not in key_of and owner is not None:
+                    key_of[root] = _top_key(node, owner, state, top, key_of)
                 key = key_of.get(root)
                 if node.spoken and not node.flags & SIDECHAIN and key is not None:
                     state.current = key

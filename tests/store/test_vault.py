@@ -276,14 +276,17 @@ def test_what_is_no_regular_file_is_left_alone(root: Path, vault: Vault) -> None
             vault.read(str(root / P / name), 0, 1)
 
 
-def test_names_of_any_bytes_are_listed(root: Path, vault: Vault) -> None:
-    """A file name that is no UTF-8 is a name like another."""
+def test_a_name_that_is_no_text_is_told(root: Path, vault: Vault) -> None:
+    """A transcript or folder whose name is no UTF-8 is reported, not raised, and the others are read."""
     folder = os.fsencode(root) + b"/-p"
-    os.mkdir(folder)
-    with open(folder + b"/caf\xe9 \n.jsonl", "wb") as file:
-        file.write(b"{}\n")
-    ((place, _),) = vault.listing().found.values()
-    assert vault.read(place.path, 0, 3) == b"{}\n"
+    os.makedirs(folder + b"/sub\xff")
+    for name in (b"/caf\xe9.jsonl", b"/other\xe9.txt", "/größe \n.jsonl".encode()):
+        with open(folder + name, "wb") as file:
+            file.write(b"{}\n")
+    listing = vault.listing()
+    assert [place.session for place, _ in listing.found.values()] == ["größe \n"]
+    assert sorted(path for path, _ in listing.failed) == [f"{root}/-p/caf\\xe9.jsonl", f"{root}/-p/sub\\xff"]
+    assert vault.place(os.fsdecode(folder + b"/caf\xe9.jsonl")) is None
 
 
 def test_what_vanishes_while_it_is_listed_is_no_fault(
