@@ -16,14 +16,15 @@ NOBODY = 65_534
 def unprivileged() -> Iterator[Path]:
     """A folder of one's own, as a user who is not root."""
     folder = Path(tempfile.mkdtemp(prefix="fabled-rights-"))
-    if os.getuid() == 0:
+    root = os.getuid() == 0
+    if root:
         os.chown(folder, NOBODY, NOBODY)
         os.setresgid(NOBODY, NOBODY, 0)
         os.setresuid(NOBODY, NOBODY, 0)
     try:
         yield folder
     finally:
-        if os.getresuid()[2] == 0:
+        if root:
             os.setresuid(0, 0, 0)
             os.setresgid(0, 0, 0)
         for place, _, _ in os.walk(folder):

@@ -1227,3 +1227,40 @@ def test_a_sessions_project_is_the_first_cwd_its_folder_was_named_for(
     home.index()
     assert rows(home, "SELECT project,folder FROM sessions") == [(project, folder)]
     settled(home)
+
+
+def test_a_record_worked_out_over_a_commit_is_stored_once(home: Home) -> None:
+    """Finding the call a lost result answers commits what was gathered; the result keeps its number and links."""
+    talk = Transcript(session=make_uuid("in hand"))
+    talk.user("go")
+    path = put(home, talk)
+    home.index()
+    begin = len(talk.lines)
+    talk.prompt = None
+    lost = talk.result(talk.call("Bash", {"command": "x"}), "first word: lapwing", parent=make_uuid("never written"))
+    talk.put(
+        {**lost, "message": {"role": "user", "content": "said again, and longer than before: dunlin dunlin dunlin"}}
+    )
+    home.append(path, b"".join(one + b"\n" for one in talk.lines[begin:]))
+    assert home.index(path).failed == ()
+    assert (hits(home, "lapwing"), hits(home, "dunlin")) in (([], [lost["uuid"]]), ([lost["uuid"]], []))
+    assert rows(home, "SELECT count(*) FROM copies") == [(len(talk.lines),)]
+    settled(home)
+
+
+def test_a_fork_is_seen_by_a_single_shared_record(home: Home) -> None:
+    """Also where the only record two sessions share is one whose thread took a commit to find."""
+    one, other = Transcript(session=make_uuid("shares one")), Transcript(session=make_uuid("shares the same"), salt="x")
+    for talk in (one, other):
+        talk.user("go")
+        put(home, talk)
+    home.index()
+    for talk in (one, other):
+        begin, talk.prompt = len(talk.lines), None
+        call = talk.call("Bash", {"command": "x"})
+        talk.result(call, "shared lapwing", uuid=make_uuid("the shared one"), parent=make_uuid("never written"))
+        home.append(path_of(talk), b"".join(line + b"\n" for line in talk.lines[begin:]))
+        home.index(path_of(talk))
+    assert hits(home, "lapwing") == [make_uuid("the shared one")]
+    assert rows(home, "SELECT hidden&1 FROM records WHERE kind=5 ORDER BY 1") == [(0,), (1,)]
+    settled(home)
