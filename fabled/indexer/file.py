@@ -62,6 +62,10 @@ class FileScan:
         self.orphans: set[int] = set()
         """parents this file named that were not known then"""
         self.session_of: dict[str, int] = {}
+        self.joined: str | None = None
+        """the thread this subagent has joined already"""
+        self.marks: dict[int, set[int | str | bytes]] = {}
+        """session → marks of its stored subagents"""
         self.hand: tuple[int, bytes, int] | None = None
         """(session, uuid, number) of the record that is being worked out"""
         self.beside = [] if whole else self.map.sessions_of(row.id)
@@ -217,10 +221,22 @@ class FileScan:
             batch.forks.setdefault(session, facts.forked_from)
         if thread is not None:
             self._count(thread, facts, record)
-        if not self.whole and (facts.spawned is not None or facts.calls or facts.starts) and map_.has_agents(session):
-            batch.mark(session, AGENTS)  # a subagent already there may belong to this record
-        elif facts.spawned is not None and row.agent is None and self.whole and map_.has_agents(session):
+        if not self._untouched(session) and self._launches(session, uuid, facts):
             batch.mark(session, AGENTS)
+
+    def _launches(self, session: int, uuid: bytes, facts: t.Facts) -> bool:
+        """Whether a subagent that is stored already may belong to this record."""
+        marks = self.marks.get(session)
+        if marks is None:
+            marks = self.marks[session] = self.map.launch_marks(session)
+        if not marks:
+            return False
+        return (
+            uuid in marks
+            or (facts.spawned is not None and t.key64(facts.spawned) in marks)
+            or (facts.prompt is not None and facts.prompt in marks)
+            or any(t.key64(call) in marks for call in facts.calls)
+        )
 
     def _count(self, thread: int, facts: t.Facts, record: int) -> None:
         sums = self.scan.batch.threads.get(thread)
@@ -251,8 +267,9 @@ class FileScan:
         if row.session is None:
             row.session = number
         if row.agent is not None:
-            scan.batch.mark(number, AGENTS)
-            scan.batch.mark(row.session, AGENTS)
+            if self.whole or self.map.root_of(row.id) is None:
+                scan.batch.mark(number, AGENTS)
+                scan.batch.mark(row.session, AGENTS)
         elif self.whole and not new and (self._gathered_main(number) or self.map.holds_main(number, row.id)):
             scan.batch.mark(number, MEMBERSHIP)
         elif self.whole and not new:
@@ -350,7 +367,8 @@ class FileScan:
         if row.agent is not None:
             if self.agent_key is None:
                 self._agent_root(f, uuid)
-            return self.agent_key, f.uuid is not None
+            joined = self.joined if session == row.session else None
+            return joined or self.agent_key, f.uuid is not None
         spoken = f.type == "user" or f.type == "assistant"
         aside = f.kind in (t.QUEUED, t.NOTICE)
         waiting = self._waiting(f.alias or uuid, session)
@@ -438,6 +456,8 @@ class FileScan:
         row = self.map.root_of(self.row.id)
         if row is not None:
             self.agent_key = row[1] or uuid_text(row[0])
+            if not self.whole and self.row.agent is not None and self.row.session is not None:
+                self.joined = self.map.key_of_agent(self.row.agent, self.row.session)
         elif f.uuid is not None:
             self.root = (uuid, f.prompt, f.source if f.parent is None and f.sidechain else None)
             self.agent_key = f.prompt or uuid_text(uuid)

@@ -133,10 +133,27 @@ class Lookups(Database):
         )
         return {o: (d, r, n) for o, d, r, n in rows}
 
-    def has_agents(self, session: int) -> bool:
-        """Whether subagents' files of the session are stored."""
-        sql = "SELECT 1 FROM file_sessions a JOIN files f ON f.id=a.file WHERE a.session=? AND f.agent IS NOT NULL"
-        return self.db.execute(sql + " LIMIT 1", (session,)).fetchone() is not None
+    def launch_marks(self, session: int) -> set[int | str | bytes]:
+        """By what the launch of a stored subagent of the session would be known: the hash of its name, of the call its
+        description names, its promptId, the uuid its root names."""
+        rows = self.db.execute(
+            "SELECT n.text,f.meta_call,f.root_prompt,f.root_source FROM file_sessions a JOIN files f ON f.id=a.file "
+            "JOIN names n ON n.id=f.agent WHERE a.session=?",
+            (session,),
+        )
+        marks: set[int | str | bytes] = set()
+        for name, *others in rows:
+            marks.add(t.key64(name))
+            marks.update(mark for mark in others if mark is not None)
+        return marks
+
+    def key_of_agent(self, agent: int, session: int) -> str | None:
+        """The thread a subagent has joined."""
+        row = self.db.execute(
+            "SELECT t.prompt FROM records r JOIN threads t ON t.id=r.thread WHERE r.agent=? AND r.session=? LIMIT 1",
+            (agent, session),
+        ).fetchone()
+        return row[0] if row else None
 
     def sessions_of(self, file: int) -> list[int]:
         return [x for (x,) in self.db.execute("SELECT session FROM file_sessions WHERE file=?", (file,))]
