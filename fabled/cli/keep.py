@@ -111,6 +111,8 @@ def _index_here(settings: Config, paths: Sequence[str]) -> dict[str, Any]:
             ledger = Ledger(where.ledger_db)
             try:
                 indexer = Indexer(map_, open_vault(settings), ledger)
+                if not paths:
+                    indexer.repair()  # without a daemon nobody else looks for damage of the full text
                 with Bar() as bar, _stop_on_interrupt() as stop:
                     report = indexer.update(list(paths) or None, progress=bar, stop=stop)
                 indexer.idle()

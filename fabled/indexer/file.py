@@ -61,6 +61,8 @@ class FileScan:
         self.drop: int | None = None if whole else row.resume_offset
         self.orphans: set[int] = set()
         """parents this file named that were not known then"""
+        self.orphaned: dict[int, bool] = {}
+        """session → whether the Map has records of it with an unknown parent"""
         self.session_of: dict[str, int] = {}
         self.joined: str | None = None
         """the thread this subagent has joined already"""
@@ -416,7 +418,12 @@ class FileScan:
         key = short_key(name)
         found = [session] if self.orphans and key in self.orphans else []
         if not self._untouched(session):
-            found += [number for number in {session, *self.beside} if self.map.linked(number, ORPHAN, key)]
+            for number in {session, *self.beside}:
+                known = self.orphaned.get(number)
+                if known is None:  # this file's own newer ones are in `orphans`
+                    known = self.orphaned[number] = self.map.has_links(number, ORPHAN)
+                if known and self.map.linked(number, ORPHAN, key):
+                    found.append(number)
         return found
 
     def _untouched(self, session: int) -> bool:

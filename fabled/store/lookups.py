@@ -77,6 +77,10 @@ class Lookups(Database):
         )
         return [record for (record,) in rows]
 
+    def has_links(self, session: int, kind: int) -> bool:
+        row = self.db.execute("SELECT 1 FROM links WHERE session=? AND kind=? LIMIT 1", (session, kind)).fetchone()
+        return row is not None
+
     def tool_of(self, session: int, call: str | None) -> int | None:
         """The tool of the call a result answers."""
         if call is not None:
