@@ -300,6 +300,9 @@ class FileScan:
         have = fresh.get(uuid) if fresh is not None else scan.pending.get((session, uuid))
         if have is None:
             found = None if fresh is not None else map_.find(session, uuid)
+            if found is not None and found.id in scan.pointed:
+                self.commit()  # a further copy is compared with the one that is now best
+                found = map_.find(session, uuid)
             if found is None:
                 record: int = map_.next_record
                 map_.next_record += 1
@@ -331,14 +334,15 @@ class FileScan:
         if found.digest == check:
             if better or moved:
                 batch.pointers.append((self.row.id, offset, length, found.id, self.row.agent))
+                scan.pointed.add(found.id)
                 if best is None or best.agent != self.row.agent:  # it was a subagent's, or becomes one's
                     batch.mark(session, MEMBERSHIP | AGENTS)
         elif better:
             map_.describe(batch, found.id, session, facts, (self.row.id, offset, length, self.row.agent, tool))
             batch.rewritten.append(found.id)
             batch.mark(session, MEMBERSHIP | AGENTS)
-        if batch.pointers or batch.rewritten:
-            self.commit()  # a further copy in the same batch must be compared with this one
+        if batch.rewritten:
+            self.commit()  # its links and text are replaced, and what comes next may look for them
         self._remember(facts, uuid, found.id)
         return None
 
@@ -370,7 +374,7 @@ class FileScan:
             if self.agent_key is None:
                 self._agent_root(f, uuid)
             joined = self.joined if session == row.session else None
-            return joined or self.agent_key, f.uuid is not None
+            return joined or self.agent_key, joined is not None or f.uuid is not None
         spoken = f.type == "user" or f.type == "assistant"
         aside = f.kind in (t.QUEUED, t.NOTICE)
         waiting = self._waiting(f.alias or uuid, session)

@@ -5,7 +5,6 @@ What the lines become is left to `file`.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -45,6 +44,8 @@ class Scan:
         self.batch = Batch(first_id=self.map.next_record)
         self.pending: dict[tuple[int, bytes], tuple[int, int]] = {}
         """records of the batch that `fresh` does not know: (session, uuid) → (record, file)"""
+        self.pointed: set[int] = set()
+        """stored records whose best pointer this batch changes"""
         self.updates: list[Callable[[], None]] = []
         self.started = time.monotonic()
 
@@ -101,9 +102,8 @@ class Scan:
             self._keep(row, known, whole, finished)
             if whole and known is not None:
                 self.flush()
-            if row.agent is not None and place.meta is not None and finished and os.path.exists(place.meta):
-                self.flush()
-                self.ix._meta(row, place)
+            if row.agent is not None and place.meta is not None and finished:
+                self._describe(row, place.meta)
             return finished
         finally:
             source.close()
@@ -114,6 +114,13 @@ class Scan:
             self.ix._unfinished[row.path] = row
         else:
             self.ix._files[row.path] = row
+
+    def _describe(self, row: FileRow, meta: str) -> None:
+        """Has the description of a subagent stored with the batch that holds its records."""
+        said = self.ix.description(row, meta)
+        if said is not None:
+            self.updates.append(lambda: self.map.set_meta(row.id, *said))
+            row.meta_stamp = said[0]
 
     def _grown(self, row: FileRow, source: Source, place: Place) -> FileRow | None:
         """The row to go on with if the file only grew, None if it must be read whole."""

@@ -304,26 +304,32 @@ class Indexer:
             self._failed.pop(row.path, None)
         return [row.id for row in gone]
 
-    def _meta(self, row: FileRow, place: Place) -> None:
-        """Reads a subagent's description again where it changed."""
-        assert place.meta is not None
+    def description(self, row: FileRow, meta: str) -> tuple[int | None, int | None] | None:
+        """(stamp, key of the launching call) of a subagent's description; None where it did not change."""
         try:
-            status = os.stat(place.meta)
+            status = os.stat(meta)
             stamp: int | None = status.st_mtime_ns ^ status.st_size
         except OSError:
             stamp = None
         if stamp == row.meta_stamp:
-            return
+            return None
         call = None
         if stamp is not None:
             try:
-                with open(place.meta, "rb") as file:
+                with open(meta, "rb") as file:
                     value = loads(file.read(1 << 20))
                 call = value.get("toolUseId") if isinstance(value, dict) else None
             except (OSError, ValueError):
                 call = None
-        self.map.save_meta(row.id, stamp, t.key64(call) if isinstance(call, str) else None)
-        row.meta_stamp = stamp
+        return stamp, t.key64(call) if isinstance(call, str) else None
+
+    def _meta(self, row: FileRow, place: Place) -> None:
+        """Reads a subagent's description again where it changed."""
+        assert place.meta is not None
+        said = self.description(row, place.meta)
+        if said is not None:
+            self.map.save_meta(row.id, *said)
+            row.meta_stamp = said[0]
 
     # After the scans
 

@@ -220,10 +220,14 @@ class Map(Lookups):
     def save_meta(self, file: int, stamp: int | None, call: int | None) -> None:
         """Stores what a subagent's description says of the call that launched it."""
         with self.transaction("meta"):
-            self.db.execute("UPDATE files SET meta_stamp=?,meta_call=? WHERE id=?", (stamp, call, file))
-            row = self.db.execute("SELECT session FROM files WHERE id=?", (file,)).fetchone()
-            if row and row[0] is not None:
-                self._dirty(row[0], AGENTS)
+            self.set_meta(file, stamp, call)
+
+    def set_meta(self, file: int, stamp: int | None, call: int | None) -> None:
+        """The same inside a transaction."""
+        self.db.execute("UPDATE files SET meta_stamp=?,meta_call=? WHERE id=?", (stamp, call, file))
+        row = self.db.execute("SELECT session FROM files WHERE id=?", (file,)).fetchone()
+        if row and row[0] is not None:
+            self._dirty(row[0], AGENTS)
 
     # Forgetting
 

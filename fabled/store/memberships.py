@@ -217,11 +217,24 @@ class Memberships:
             for at, value in enumerate(facts, 1):
                 if have[at] is None:
                     have[at] = value
+        # Of launchers in the same file and thread the first says it all: a long task is named by hundreds of records.
+        spawned: dict[int, list[int]] = {}
+        seen: set[tuple[int, int | None, int | None]] = set()
+        for key, record, inside, number, thread_key in db.execute(
+            "SELECT l.key,l.record,r.agent,r.thread,t.prompt FROM links l JOIN records r ON r.id=l.record "
+            "JOIN files f ON f.id=r.file LEFT JOIN threads t ON t.id=r.thread WHERE l.session=? AND l.kind=? "
+            "ORDER BY f.rank,f.path,r.offset",
+            (session, s.SPAWN),
+        ):
+            if (key, inside, number) not in seen:
+                seen.add((key, inside, number))
+                spawned.setdefault(key, []).append(record)
+                agent_of[record], thread_of[record] = inside, thread_key
         for agent, (name, call, prompt, source, root) in merged.items():
             launchers: list[int] = []
             if call is not None:
                 launchers += self.map.linked(session, s.CALL, call)
-            launchers += self.map.linked(session, s.SPAWN, t.key64(name))
+            launchers += spawned.get(t.key64(name), ())
             if prompt is not None:
                 row = db.execute(
                     "SELECT min(r.id) FROM threads h JOIN records r ON r.thread=h.id WHERE h.session=? AND "
@@ -235,6 +248,8 @@ class Memberships:
                 ]
             agents[agent] = th.Agent(agent, prompt or (uuid_text(root) if root else f"agent-{name}"), tuple(launchers))
             for record in launchers:
+                if record in agent_of:
+                    continue
                 row = db.execute(
                     "SELECT r.agent,t.prompt FROM records r LEFT JOIN threads t ON t.id=r.thread WHERE r.id=?",
                     (record,),

@@ -86,12 +86,14 @@ class History:
         generation.write_bytes(packed.seekable(b"".join(one + b"\n" for one in self.main.lines[:9])))
 
     def then(self) -> None:
-        """What has changed at the second: appends, a rewrite, removals, a fork, a subagent."""
+        """What has changed at the second: appends, a rewrite, removals, a fork, a subagent, a description."""
         begin = len(self.main.lines)
         self.main.queue("look at the dunlin")
         self.main.user("look at the dunlin")
         self.main.compact("so far: plovers")
         self.agent(self.main, "cc3", meta=True)
+        described = f"{P}/{self.main.session}/subagents/agent-aa1.meta.json"
+        self.home.write(described, b'{"agentType":"Plan","toolUseId":"toolu_cc3"}')
         self.home.append(self.path(self.main), b"".join(one + b"\n" for one in self.main.lines[begin:]))
         first = {**self.old.records[0], "message": {"role": "user", "content": "asked otherwise about dunlin"}}
         self.old.lines = [line(first), *self.old.lines[3:]]
