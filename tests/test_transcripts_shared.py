@@ -30,7 +30,7 @@ def name_of(path: Path) -> str:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     """All of them in one Map, read where they lie."""
     one = Home(tmp_path_factory.mktemp("transcripts"))
-    one.vault.roots = tuple(map(str, ROOTS))
+    one.vault.roots = tuple(str(root.resolve()) for root in ROOTS)
     one.report = one.index()  # type: ignore[attr-defined]
     yield one
     one.close()
