@@ -27,7 +27,7 @@ from fabled.transcript.record import uuid_text
 from fabled.transcript.text import estimate
 from tests.home import Home, differences, dump, rebuilt
 
-CASES = Path(__file__).resolve().parents[2] / "shared" / "cases"
+CASES = (Path(__file__).resolve().parents[2] / "shared" / "cases").resolve()
 NAMES = sorted(path.name for path in CASES.iterdir() if re.match("A|E01|E08|E10", path.name)) if CASES.is_dir() else []
 pytestmark = pytest.mark.skipif(not NAMES, reason="the shared cases are not beside this project")
 P = "-home-ana-app"

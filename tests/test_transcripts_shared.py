@@ -15,7 +15,7 @@ import pytest
 from fabled.transcript.record import loads, uuid_bytes
 from tests.home import Home, differences, dump, rebuilt
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "transcripts"
+SHARED = (Path(__file__).resolve().parents[2] / "shared" / "transcripts").resolve()
 TREES = ("real", "skeleton", "synthetic")
 ROOTS = [SHARED / tree for tree in TREES] + sorted((SHARED / "client").glob("*/projects")) if SHARED.is_dir() else []
 pytestmark = pytest.mark.skipif(not ROOTS, reason="the shared transcripts are not beside this project")
@@ -30,7 +30,7 @@ def name_of(path: Path) -> str:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     """All of them in one Map, read where they lie."""
     one = Home(tmp_path_factory.mktemp("transcripts"))
-    one.vault.roots = tuple(str(root.resolve()) for root in ROOTS)
+    one.vault.roots = tuple(map(str, ROOTS))
     one.report = one.index()  # type: ignore[attr-defined]
     yield one
     one.close()
