@@ -98,7 +98,7 @@ def dump(path: Path | str) -> dict[str, Any]:
         return {
             "files": rows(
                 "SELECT path,folder,project,generation,rank,size,resume_offset,resume_line,complete,has_prompts,"
-                "guessed,current FROM files"
+                "guessed,current,(SELECT session_id FROM sessions s WHERE s.id=files.session) FROM files"
             ),
             "copies": rows(
                 f"SELECT f.path,c.offset,c.length,c.line,hex(c.digest),{record} FROM copies c JOIN files f ON "
@@ -118,8 +118,8 @@ def dump(path: Path | str) -> dict[str, Any]:
                 f"(SELECT {thread.replace('t.', 'c.')} FROM threads c WHERE c.id=t.canonical) FROM threads t"
             ),
             "sessions": rows(
-                "SELECT s.session_id,s.project,s.folder FROM sessions s WHERE EXISTS (SELECT 1 FROM records r WHERE "
-                "r.session=s.id)"
+                "SELECT s.session_id,s.project,s.folder,s.forked_from FROM sessions s WHERE EXISTS "
+                "(SELECT 1 FROM records r WHERE r.session=s.id)"
             ),
             "titles": rows(
                 f"SELECT {record},s.session_id,hex(t.leaf),t.kind,t.text FROM titles t JOIN records r ON "

@@ -245,3 +245,45 @@ def test_ctrl_c_ends_a_run_between_two_transactions(large: Home) -> None:
     assert "Traceback" not in shown
     value = home.json("index")
     assert (value["files"], value["records"]) == (6, 3000)
+
+
+@pytest.mark.parametrize(
+    ("redirect", "said"), [(">&-", "the output is closed"), ("> /dev/full", "could not be written")]
+)
+def test_output_that_takes_nothing_is_one_line(home: Home, redirect: str, said: str) -> None:
+    """Closed or full: what happened and what to do, exit 1, and no second complaint at the end."""
+    if "full" in redirect and not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    home.run("index")
+    for command in ("projects", "projects --json"):
+        done = subprocess.run(
+            ["sh", "-c", f"exec {sys.executable} -m fabled {command} {redirect}"],
+            env=home.env, cwd=home.path, capture_output=True, text=True,
+        )  # fmt: skip
+        told = [one for one in done.stderr.splitlines() if not one.startswith("fabled is not running")]
+        assert done.returncode == 1 and len(told) == 1 and said in told[0] and "Next: " in told[0]
+
+
+def test_a_home_that_cannot_be_made_is_one_line(home: Home) -> None:
+    if not Path("/proc").is_dir():
+        pytest.skip("this system has no folder where nothing can be made")
+    done = home.run("index", FABLED_HOME="/proc/fabled")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "cannot be made" in done.stderr and "set FABLED_HOME" in done.stderr
+
+
+def test_check_reports_a_damaged_page_as_a_failure(home: Home) -> None:
+    """A page of the Map overwritten: exit 1 and a line that says so, no traceback."""
+    talk = Transcript()
+    for number in range(400):
+        talk.user(f"prompt {number} " + "words to fill pages " * 20)
+    home.write(talk)
+    home.run("index")
+    path = home.path / "fabled/data/map.db"
+    data = bytearray(path.read_bytes())
+    assert len(data) > 200_000
+    data[40_000:150_000] = b"\xa5" * 110_000
+    path.write_bytes(data)
+    done = home.run("check")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "database" in done.stdout + done.stderr

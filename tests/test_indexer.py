@@ -18,7 +18,7 @@ import apsw
 import pytest
 
 from fabled.errors import NewerSchema, StorageFault
-from fabled.indexer import scan
+from fabled.indexer import file, scan
 from fabled.store.ledger import Ledger
 from fabled.store.map import Map
 from fabled.transcript import record as r
@@ -1263,4 +1263,102 @@ def test_a_fork_is_seen_by_a_single_shared_record(home: Home) -> None:
         home.index(path_of(talk))
     assert hits(home, "lapwing") == [make_uuid("the shared one")]
     assert rows(home, "SELECT hidden&1 FROM records WHERE kind=5 ORDER BY 1") == [(0,), (1,)]
+    settled(home)
+
+
+# What follows from other records, and files that only look like trouble
+
+
+def test_a_result_has_no_tool_once_its_call_is_gone(home: Home) -> None:
+    talk = Transcript()
+    talk.user("look")
+    call = talk.call("Bash", {"command": "ls"})
+    talk.result(call, "wombat")
+    name = f"{P}/{talk.session}.jsonl"
+    home.write(name, talk.data)
+    home.index()
+    del talk.lines[1]
+    home.write(name, talk.data)
+    home.index()
+    settled(home)
+
+
+def test_a_fork_forgets_its_origin_with_the_marks_of_it(home: Home) -> None:
+    """`forkedFrom` gone from the file: the session stands for itself, as in a rebuild."""
+    talk = Transcript()
+    talk.user("asked", forkedFrom={"sessionId": make_uuid("elsewhere"), "messageUuid": make_uuid("m")})
+    name = f"{P}/{talk.session}.jsonl"
+    home.write(name, talk.data)
+    home.index()
+    talk.records[0].pop("forkedFrom")
+    home.write(name, line(talk.records[0]) + b"\n")
+    home.index()
+    settled(home)
+
+
+def test_an_unforeseen_fault_costs_one_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever one file's records do to the code that reads or stores them, the others are indexed, each once."""
+    for number in range(6):
+        talk = Transcript(session=make_uuid(f"s{number}"))
+        talk.user(f"plover {number}")
+        home.write(f"{P}/{talk.session}.jsonl", talk.data)
+    real = file.t.facts
+
+    def faulty(obj: dict[str, Any], recalled: bool) -> Any:
+        if "plover 3" in json.dumps(obj):
+            raise TypeError("nobody thought of that")
+        return real(obj, recalled)
+
+    monkeypatch.setattr(file.t, "facts", faulty)
+    report = home.index()
+    assert [reason for _, reason in report.failed] == ["TypeError: nobody thought of that"]
+    assert (len(hits(home, "plover")), report.records) == (5, 5)
+    monkeypatch.undo()
+    home.reopen()
+    assert (home.index().failed, len(hits(home, "plover"))) == ((), 6)
+    settled(home)
+
+
+def test_an_update_that_fails_leaves_no_number_to_be_stored_later(home: Home) -> None:
+    """Another process holds the lock: what was gathered is dropped whole, no empty thread comes of it."""
+    talk = Transcript()
+    talk.user("first")
+    name = f"{P}/{talk.session}.jsonl"
+    home.write(name, talk.data)
+    home.map.db.set_busy_timeout(1)
+    other = apsw.Connection(str(home.map_db))  # of the same SQLite: locks do not part two of them in one process
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StorageFault):
+        home.index()
+    other.execute("ROLLBACK")
+    other.close()
+    (home.root / name).unlink()
+    later = Transcript(session=make_uuid("later"))
+    later.user("another prompt")
+    home.write(f"{P}/{later.session}.jsonl", later.data)
+    home.index()
+    assert [row[0] for row in home.map.db.execute("SELECT session_id FROM sessions")] == [later.session]
+    settled(home)
+
+
+def test_a_next_best_copy_is_read_only_where_its_bytes_prove_it(home: Home) -> None:
+    """The longer copy goes while the shorter one's file has changed: nothing is taken from the wrong bytes."""
+    talk = Transcript()
+    talk.user("the short plover", label="one")
+    name = f"{P}/{talk.session}.jsonl"
+    home.write(name, talk.data)
+    longer = Transcript()
+    longer.user("the short plover and its long tail of words", label="one")
+    generation = home.vault_folder / P / talk.session / "v0-raw.jsonl"
+    generation.parent.mkdir(parents=True)
+    generation.write_bytes(longer.data)
+    home.index()
+    stranger = Transcript()
+    stranger.user("the wrong godwit", label="two")
+    home.overwrite(name, stranger.data.ljust(len(talk.data)))
+    generation.unlink()
+    home.indexer.update([str(generation)])
+    assert hits(home, "godwit") == []
+    home.index()
+    assert len(hits(home, "godwit")) == 1
     settled(home)

@@ -97,7 +97,7 @@ class Indexer:
                 self._care.bulk(False)
             counts = self._care.counts() if count else {}
         except BaseException:
-            self._load_files()
+            self._start_over()
             raise
         return IndexReport(
             **counts,
@@ -148,15 +148,16 @@ class Indexer:
         progress: Callable[[Progress], None] | None,
         stop: Callable[[], bool] | None,
     ) -> None:
+        told = len(totals.failed)
         try:
             self._read_gathered(todo, totals, progress, stop)
         except Exception as fault:
             if trouble(fault):
                 raise
             # Something in one of the files could not be stored, and what was gathered with it is gone: each by itself.
+            del totals.failed[told:]
             for place, stamp in todo:
-                self.map.forget_numbers()
-                self._load_files()
+                self._start_over()
                 known = self._files.get(place.path)
                 if known is not None and known.complete and known.stamp[:3] == (stamp.dev, stamp.ino, stamp.size):
                     continue
@@ -167,8 +168,14 @@ class Indexer:
                         raise
                     self._failed[place.path] = (stamp, f"{type(own).__name__}: {own}")
                     totals.failed.append((place.path, self._failed[place.path][1]))
-            self.map.forget_numbers()
-            self._load_files()
+                if totals.stopped:
+                    break
+            self._start_over()
+
+    def _start_over(self) -> None:
+        """Back to what is stored: nothing that was only gathered may be taken for known, or be stored later."""
+        self.map.forget_numbers()
+        self._load_files()
 
     def _read_gathered(
         self,
@@ -333,23 +340,18 @@ class Indexer:
 
     # After the scans
 
-    def reread(self, path: str, offset: int, length: int) -> t.Facts | None:
-        """What a span says, None where it cannot be read now."""
+    def reread(self, path: str, offset: int, length: int, check: bytes) -> t.Facts | None:
+        """What a span says; None where it cannot be read now, or holds other bytes than were indexed there."""
         try:
             source = self.vault.open(path)
         except OSError:
             return None
         try:
-            for line in lines(source.read, offset, 1, offset + length):
-                for _, _, _, obj in segments(line.data, False):
-                    if obj is not None:
-                        return t.facts(obj, recalled(line.data))
-                return None
+            return _facts_at(source, offset, length, check)
         except (OSError, ValueError):
             return None
         finally:
             source.close()
-        return None
 
     def _settle(self, totals: Totals) -> None:
         for file in self.map.doomed():
@@ -428,11 +430,10 @@ class Indexer:
                 rows: list[tuple[int, str, str, str]] = []
                 whole = True
                 for record, offset, length, check in self._care.records_without_text(file):
-                    if source.sha256(offset, length)[:DIGEST_BYTES] != check:
+                    facts = _facts_at(source, offset, length, check)
+                    if facts is None:
                         whole = False  # changed since it was indexed: after its next scan
-                        continue
-                    facts = _facts_at(source, offset, length)
-                    if facts is not None and (facts.text or facts.thinking):
+                    elif facts.text or facts.thinking:
                         rows.append((record, facts.text, facts.thinking, facts.parts))
                     if len(rows) >= 2_000:
                         self._care.add_texts(rows)
@@ -450,7 +451,10 @@ class Indexer:
         self._care.checkpoint()
 
 
-def _facts_at(source: Source, offset: int, length: int) -> t.Facts | None:
+def _facts_at(source: Source, offset: int, length: int, check: bytes) -> t.Facts | None:
+    """What the record at a span says, if its bytes are the ones that were indexed."""
+    if source.sha256(offset, length)[:DIGEST_BYTES] != check:
+        return None
     for line in lines(source.read, offset, 1, offset + length):
         for _, _, _, obj in segments(line.data, False):
             if obj is not None:

@@ -16,8 +16,8 @@ TURN_KINDS = frozenset((t.PROMPT, t.REPLY, t.CALL, t.RESULT, t.SUMMARY, t.COMMAN
 TITLE_RANK = {t.PROMPT: 1, t.COMMAND: 2, t.NOTICE: 3, t.SUMMARY: 4, t.QUEUED: 5, t.REPLY: 6, t.CALL: 7, t.RESULT: 8}
 MEMBERSHIP, AGENTS = 1, 2
 """Bits of `dirty.what`."""
-Reread = Callable[[str, int, int], t.Facts | None]
-"""Reads a span again and says what it holds; None where it cannot be read."""
+Reread = Callable[[str, int, int, bytes], t.Facts | None]
+"""Reads a span (path, offset, length, digest) again and says what it holds; None where that cannot be proved."""
 
 
 def title_of(facts: t.Facts) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 
 from . import schema as s
-from .database import BUSY_MS
+from .database import BUSY_MS, CHECKPOINT_PAGES
 from .map import Map
 
 
@@ -110,7 +110,7 @@ class Care:
         self.loading = False
         with self.map.transaction("vacuum"):
             self.db.execute("PRAGMA incremental_vacuum").fetchall()  # what the merge freed
-        self.db.execute("PRAGMA wal_autocheckpoint=2000").fetchall()
+        self.db.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}").fetchall()
         self.checkpoint()
 
     def _fts_settings(self, **settings: int) -> None:

@@ -18,6 +18,8 @@ from . import schema as s
 
 BUSY_MS = 5_000
 """How long a statement waits for another process's lock."""
+CHECKPOINT_PAGES = 2_000
+"""Pages of WAL (8 MB) after which SQLite writes them back."""
 
 
 def trouble(fault: BaseException) -> bool:
@@ -87,7 +89,8 @@ class Database:
             self.db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # on an existing file it would write at every opening
         self.db.execute(
             "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-24000; PRAGMA temp_store=MEMORY;"
-            "PRAGMA journal_size_limit=33554432; PRAGMA wal_autocheckpoint=4000"
+            "PRAGMA journal_size_limit=33554432"
+            f"; PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}"
         )
         if empty:
             self.db.execute(

@@ -290,7 +290,7 @@ class Map(Lookups):
                 gone.append(record)
                 continue
             kept += 1
-            facts = reread(row[5], row[1], row[2]) if row[4] != digest else None
+            facts = reread(row[5], row[1], row[2], row[4]) if row[4] != digest else None
             if facts is None:
                 db.execute("UPDATE records SET file=?,offset=?,length=?,agent=? WHERE id=?", (*row[:4], record))
             else:

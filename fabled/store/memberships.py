@@ -300,15 +300,16 @@ class Memberships:
         ranks = " ".join(f"WHEN {kind} THEN {rank}" for kind, rank in TITLE_RANK.items())
         row = db.execute(
             f"SELECT r.id, CASE r.kind {ranks} ELSE 99 END + 10*(r.agent IS NOT NULL OR r.flags&{t.SIDECHAIN}<>0) AS "
-            f"k, f.path, r.offset, r.length "
-            "FROM records r JOIN files f ON f.id=r.file WHERE r.thread=? ORDER BY k, f.rank, f.path, r.offset LIMIT 1",
+            f"k, f.path, r.offset, r.length, c.digest "
+            "FROM records r JOIN files f ON f.id=r.file JOIN copies c ON c.file=r.file AND c.offset=r.offset "
+            "WHERE r.thread=? ORDER BY k, f.rank, f.path, r.offset LIMIT 1",
             (thread,),
         ).fetchone()
         have = db.execute("SELECT title_record,title_rank FROM threads WHERE id=?", (thread,)).fetchone()
         if row is None or row[1] >= 99:
             db.execute("UPDATE threads SET title=NULL,title_record=NULL,title_rank=99 WHERE id=?", (thread,))
         elif have != (row[0], row[1]):
-            facts = self._reread(row[2], row[3], row[4])
+            facts = self._reread(*row[2:])
             if facts is not None:
                 db.execute(
                     "UPDATE threads SET title=?,title_record=?,title_rank=? WHERE id=?",

@@ -627,3 +627,15 @@ def test_cases_are_told_apart() -> None:
     """No two of the literal cases are the same input."""
     inputs = sorted(laid(pieces)[0] for pieces in CASES.values())
     assert all(one != other for one, other in pairwise(inputs))
+
+
+def test_a_line_made_of_structure_is_one_unparsed_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its values would take far more memory than its bytes (RULES 25); the line behind it is a record as ever."""
+    monkeypatch.setattr(r, "HUGE_LINE", 4_000)
+    monkeypatch.setattr(r, "CHUNK", 1_000)
+    monkeypatch.setattr(r, "VALUES_LIMIT", 100_000)
+    many = b'{"type":"user","d":[' + b",".join([b'{"a":1}'] * 1_000) + b"]}"
+    data = many + b'\n{"type":"mode","mode":"plan"}\n'
+    spans = r.spans(lambda o, n: data[o : o + n], len(data))
+    found = [(s.kind, s.offset, s.length) for s in spans if s.kind != "separator"]
+    assert found == [("unparsed", 0, len(many)), ("no_uuid", len(many) + 1, 29)]
