@@ -1296,6 +1296,27 @@ def test_a_fork_forgets_its_origin_with_the_marks_of_it(home: Home) -> None:
     settled(home)
 
 
+def test_each_forked_copy_has_the_origin_it_names(home: Home) -> None:
+    """Copies in one session that name different origins: each is folded into its own, whichever was seen first."""
+    talks = [Transcript(session=make_uuid(name)) for name in ("origin a", "origin b")]
+    fork = Transcript(session=make_uuid("a fork of both"))
+    for talk in talks:
+        talk.user("the same words")
+        home.write(f"{P}/{talk.session}.jsonl", talk.data)
+    name = f"{P}/{fork.session}.jsonl"
+    for talk in reversed(talks):
+        origin = {"sessionId": talk.session, "messageUuid": talk.records[0]["uuid"]}
+        fork.put({**talk.records[0], "sessionId": fork.session, "forkedFrom": origin})
+        home.write(name, fork.data)
+        home.index()
+    fork.lines.reverse()
+    home.write(name, fork.data)
+    home.index()
+    hidden = "SELECT s.session_id FROM records r JOIN sessions s ON s.id=r.session WHERE r.hidden=0 ORDER BY 1"
+    assert [one for (one,) in home.map.db.execute(hidden)] == sorted(talk.session for talk in talks)
+    settled(home)
+
+
 def test_an_unforeseen_fault_costs_one_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever one file's records do to the code that reads or stores them, the others are indexed, each once."""
     for number in range(6):

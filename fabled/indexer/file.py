@@ -219,7 +219,7 @@ class FileScan:
         batch.copies.append((row.id, offset, length, number, check, record))
         map_.extras(batch, record, session, facts)
         batch.weight += ROW_WEIGHT + len(facts.text) + len(facts.thinking)
-        if facts.forked_from is not None:
+        if facts.forked_from is not None and row.agent is None:
             batch.forks.setdefault(session, facts.forked_from)
         if thread is not None:
             self._count(thread, facts, record)

@@ -370,6 +370,8 @@ class Map(Lookups):
             links.append((session, kind, f.said, record))
         if f.sidechain and f.parent is None and f.kind == t.PROMPT:
             links.append((session, s.SIDE, t.key64(f.text), record))
+        if f.forked_from is not None:
+            links.append((session, s.FORK, self.name(f.forked_from), record))
         if f.alias is not None:
             links.append((session, s.ALIAS, short_key(f.alias), record))
         for number in f.notified:

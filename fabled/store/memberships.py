@@ -75,10 +75,8 @@ class Memberships:
         return sorted(found)
 
     def _load(self, session: int) -> th.Session:
-        name, forked = self.db.execute(
-            "SELECT session_id,forked_from FROM sessions WHERE id=?", (session,)
-        ).fetchone() or ("", None)
-        result = th.Session(session, name, forked)
+        row = self.db.execute("SELECT session_id FROM sessions WHERE id=?", (session,)).fetchone()
+        result = th.Session(session, row[0] if row else "")
         spoken = {self.map.name("user"), self.map.name("assistant")}
         files = self.db.execute(
             "SELECT f.id FROM file_sessions a JOIN files f ON f.id=a.file WHERE a.session=? AND f.id NOT IN (SELECT "
@@ -97,6 +95,12 @@ class Memberships:
                 )
             ]
             result.files.append((file, nodes))
+        result.forks.update(
+            self.db.execute(
+                "SELECT l.record,n.text FROM links l JOIN names n ON n.id=l.key WHERE l.session=? AND l.kind=?",
+                (session, s.FORK),
+            )
+        )
         for kind, key, record in self.db.execute(
             "SELECT l.kind,l.key,l.record FROM links l JOIN records r ON r.id=l.record JOIN files f ON f.id=r.file "
             "WHERE l.session=? ORDER BY f.rank DESC,f.path DESC,r.offset DESC",  # the first in file order stays
@@ -192,10 +196,14 @@ class Memberships:
             "UPDATE records SET tool=?1 WHERE id=?2 AND tool IS NOT ?1",
             ((tool, record) for tool, record in tools if record not in tool_of),
         )
-        if session.forked_from is not None and not any(
-            node.flags & t.FORKED for _, nodes in session.files for node in nodes if node.session == session.id
-        ):
-            self.db.execute("UPDATE sessions SET forked_from=NULL WHERE id=?", (session.id,))
+        sources = (
+            session.forks.get(node.id)
+            for _, nodes in session.files
+            for node in nodes
+            if node.session == session.id and not node.in_agent
+        )
+        first = next((source for source in sources if source is not None), None)
+        self.db.execute("UPDATE sessions SET forked_from=?1 WHERE id=?2 AND forked_from IS NOT ?1", (first, session.id))
 
     def _attach(self, session: int) -> None:
         """Joins the session's subagents to the threads that launched them (FORMAT 4.3)."""

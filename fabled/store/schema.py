@@ -5,7 +5,7 @@ A Map of another version is rebuilt, a Ledger of an older one migrated, a newer 
 
 from __future__ import annotations
 
-MAP_VERSION = 2
+MAP_VERSION = 3
 LEDGER_VERSION = 1
 APPLICATION_ID = 0x66626C64  # "fbld": tells our databases from anything else at their place
 
@@ -69,11 +69,11 @@ still lacks) are work promised in the transaction that made it necessary, so tha
 none of it.
 """
 
-CALL, ANSWER, SPAWN, TASK, SAID_PROMPT, SAID_COMMAND, SAID_QUEUE, ORPHAN, SIDE, NOTIFIED, ALIAS = range(1, 12)
+CALL, ANSWER, SPAWN, TASK, SAID_PROMPT, SAID_COMMAND, SAID_QUEUE, ORPHAN, SIDE, NOTIFIED, ALIAS, FORK = range(1, 13)
 """Kinds of `links`: tool_use id of a call; tool_use id a result answers; agent id a record names; text of a Task's
 prompt; typed text of a prompt, of a queued command, of a queue operation; parent uuid that is not in the Map; text of
-an inline sidechain's root; ids a task notification names; odd uuid of a record. `key` is a 64-bit hash
-(`transcript.text.key64`)."""
+an inline sidechain's root; ids a task notification names; odd uuid of a record; session a
+forked copy names. `key` is a 64-bit hash (`transcript.text.key64`), for the last the number of a name."""
 
 OWN_THREAD = "(t.canonical IS NULL OR EXISTS (SELECT 1 FROM records o WHERE o.thread=t.id AND o.hidden&1=0))"
 """SQL, for threads t: not merely a fork's copy of a thread that another session began."""

@@ -43,7 +43,8 @@ class Session:
 
     id: int
     name: str
-    forked_from: str | None = None
+    forks: dict[int, str] = field(default_factory=dict)
+    """record → the session its `forkedFrom` names"""
     files: list[tuple[int, list[Node]]] = field(default_factory=list)
     calls: dict[int, int] = field(default_factory=dict)
     """hash of a tool_use id → record of the call"""
@@ -104,7 +105,7 @@ def originals(sessions: Sequence[Session], nodes: Mapping[tuple[int, bytes], Nod
         here = {node.session for node in found}
         firsts = []
         for node in found:
-            source = by_id[node.session].forked_from if node.session in by_id else None
+            source = by_id[node.session].forks.get(node.id) if node.session in by_id else None
             if not (node.flags & FORKED and source is not None and by_name.get(source) in here - {node.session}):
                 firsts.append(node)
         original = min(firsts or found, key=rank)

@@ -32,7 +32,6 @@ def read(
             uuid = f.uuid or r.digest(line)[:8]
             session = sessions.setdefault(name, th.Session(len(sessions) + 1, name))
             owners[name] = None
-            session.forked_from = session.forked_from or f.forked_from
             node = known.get((name, uuid))
             if node is None:
                 flags = (
@@ -53,6 +52,8 @@ def read(
                 )
                 known[(name, uuid)] = node
                 called[node.id] = (name, r.uuid_text(uuid))
+                if f.forked_from is not None:
+                    session.forks[node.id] = f.forked_from
                 session.calls.update((t.key64(call), node.id) for call in f.calls if t.key64(call) not in session.calls)
                 session.tasks.update((t.key64(p), node.id) for p in f.task_prompts if t.key64(p) not in session.tasks)
                 if f.answers is not None:
