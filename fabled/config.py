@@ -14,7 +14,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 import platformdirs
@@ -61,6 +61,8 @@ class Config:
     degraded_sweep_seconds: float
     heartbeat_seconds: float
     log_level: str
+    capture: Capture
+    prune: Prune
 
 
 # ── the settings ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -82,6 +84,32 @@ class Log(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+class Capture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[capture]`: when a session's bytes go into the Vault."""
+
+    quiet_seconds: Annotated[float, Meta(ge=0, le=604_800)] = 14_400
+    reserve_bytes: Annotated[int, Meta(ge=0)] = 1_000_000_000
+
+
+class Prune(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[prune]`: which live transcripts are made smaller, and when."""
+
+    level: Literal["auto", "off", "gentle", "standard"] = "auto"
+    min_bytes: Annotated[int, Meta(ge=0)] = 1_000_000
+    min_gain_bytes: Annotated[int, Meta(ge=0)] = 262_144
+    min_gain: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    grown_bytes: Annotated[int, Meta(ge=0)] = 524_288
+    quiet_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 30
+    idle_seconds: Annotated[float, Meta(ge=0, le=604_800)] = 3_600
+    pause_seconds: Annotated[float, Meta(ge=0, le=604_800)] = 600
+    standard_min_bytes: Annotated[int, Meta(ge=0)] = 4_000_000
+    standard_min_gain: Annotated[float, Meta(ge=0, le=1)] = 0.3
+    drain_seconds: Annotated[float, Meta(ge=1, le=60)] = 2
+    tool_result_chars: Annotated[int, Meta(ge=512, le=1_000_000)] = 2_048
+    lower_usage: bool = True
+    max_generations: Annotated[int, Meta(ge=2, le=1_000)] = 10
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The configuration file as a whole. `roots` None: the client's usual folders."""
 
@@ -89,9 +117,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     vaults: list[str] = []
     watch: Watch = Watch()
     log: Log = Log()
+    capture: Capture = Capture()
+    prune: Prune = Prune()
 
 
-TABLES: dict[str, type[msgspec.Struct]] = {"watch": Watch, "log": Log}
+TABLES: dict[str, type[msgspec.Struct]] = {"watch": Watch, "log": Log, "capture": Capture, "prune": Prune}
 
 
 def setting_names() -> tuple[str, ...]:
@@ -208,8 +238,7 @@ def load(env: Mapping[str, str]) -> Config:
     problems += found
     if problems:
         raise BadConfig(tuple(problems))
-    names = [field.name for field in msgspec.structs.fields(Watch)]
-    watch = Watch(**{name: values[f"watch.{name}"] for name in names if f"watch.{name}" in values})
+    watch = _table(Watch, "watch", values)
     return Config(
         places=where,
         roots=_default_roots(env) if roots is None else roots,
@@ -220,7 +249,17 @@ def load(env: Mapping[str, str]) -> Config:
         degraded_sweep_seconds=watch.degraded_sweep_seconds,
         heartbeat_seconds=watch.heartbeat_seconds,
         log_level=values.get("log.level", Log().level),
+        capture=_table(Capture, "capture", values),
+        prune=_table(Prune, "prune", values),
     )
+
+
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
+def _table(kind: type[_T], table: str, values: Mapping[str, Any]) -> _T:
+    names = [field.name for field in msgspec.structs.fields(kind)]
+    return kind(**{name: values[f"{table}.{name}"] for name in names if f"{table}.{name}" in values})
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,10 +355,13 @@ def _take(
 def _suggestion(dotted: str) -> str:
     """A misspelt name, or the right name in the wrong table."""
     known = setting_names()
-    bare = {name.rpartition(".")[2]: name for name in known}
+    bare: dict[str, list[str]] = {}
+    for name in known:
+        bare.setdefault(name.rpartition(".")[2], []).append(name)
     close = difflib.get_close_matches(dotted, [*known, *TABLES], 1, 0.75)
     if not close:
-        close = [bare[key] for key in difflib.get_close_matches(dotted.rpartition(".")[2], list(bare), 1, 0.8)]
+        found = difflib.get_close_matches(dotted.rpartition(".")[2], list(bare), 1, 0.8)
+        close = [" or ".join(bare[key]) for key in found]
     return f" Did you mean {close[0]}?" if close else " fabled.toml.example lists them all."
 
 

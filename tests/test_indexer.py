@@ -19,6 +19,7 @@ import pytest
 
 from fabled.errors import NewerSchema, StorageFault
 from fabled.indexer import file, scan
+from fabled.store import schema
 from fabled.store.ledger import Ledger
 from fabled.store.map import Map
 from fabled.transcript import record as r
@@ -1037,7 +1038,7 @@ def test_a_newer_map_is_refused_and_left_alone(home: Home) -> None:
         assert str(path) in fault.value.message
         assert path.read_bytes() == before
         db = sqlite3.connect(path)
-        db.execute("PRAGMA user_version=2" if kind is Map else "PRAGMA user_version=1")
+        db.execute(f"PRAGMA user_version={schema.MAP_VERSION if kind is Map else schema.LEDGER_VERSION}")
         db.close()
     assert not list(home.path.glob("*.corrupt-*"))
     home.open()

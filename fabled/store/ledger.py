@@ -1,14 +1,16 @@
-"""The facts no transcript can give back (`ledger.db`): for now, what was lost from live transcripts.
+"""The facts no transcript can give back (`ledger.db`): generations, the journal of prunes, windows, losses.
 
-Never rebuilt; a newer version is refused. What is derived from transcripts is left to `map`.
+Never rebuilt; an older one is brought forward after a backup, a newer one refused. What is derived from transcripts is
+left to `map`.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import apsw
 
@@ -31,11 +33,100 @@ class Loss:
     """records nothing holds any more"""
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One generation as it was written."""
+
+    path: str
+    folder: str
+    """name of the project folder it was captured from"""
+    session_id: str
+    part: str
+    """"" for the transcript itself, else the place below the session's folder, as `subagents/agent-a1`"""
+    number: int
+    kind: str
+    """raw or pruned"""
+    origin: str
+    """path of the live file"""
+    logical: int
+    packed: int
+    sha256: bytes
+    """of the logical bytes"""
+    at: int
+    reason: str
+    dev: int | None = None
+    ino: int | None = None
+    size: int | None = None
+    mtime_ns: int | None = None
+    retired_at: int | None = None
+    holder: str | None = None
+    """path of the generation that holds its bytes, once it is retired"""
+
+
+State = Literal["begun", "linked", "replaced", "done", "given_up", "undone"]
+"""Of a journal row: the temporary file may exist; the old file has its hidden name and the new one may have taken its
+place; the old file is being drained; all is well; nothing was changed; taken back by an undo."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row of the journal: a replacement of a live transcript, from its beginning to its end."""
+
+    id: int
+    session_id: str
+    path: str
+    what: str
+    """prune, restore or undo"""
+    level: str
+    at: int
+    state: State
+    generation: str | None
+    base_length: int
+    base_sha: bytes
+    new_length: int | None
+    new_sha: bytes | None
+    temp: str | None
+    hidden: str | None
+    dev: int | None
+    old_ino: int | None
+    new_ino: int | None
+    copied: int | None
+    drain_from: int | None
+    drain_to: int | None
+    drain_at: int | None
+    report: str | None
+    """what was done, as JSON"""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The last time a session was looked at for pruning without being asked to."""
+
+    session_id: str
+    at: int
+    size: int
+    level: str
+    outcome: str
+    """pruned, or the code of the refusal"""
+    message: str
+    fruitless: int
+    """attempts in a row that gave nothing"""
+    not_before: int
+
+
+_KEPT = tuple(field.name for field in fields(Kept))
+_ENTRY = tuple(field.name for field in fields(Entry))
+_ATTEMPT = tuple(field.name for field in fields(Attempt))
+
+
 class Ledger:
     """The one connection that writes the Ledger; owned by the writer."""
 
     def __init__(self, path: str) -> None:
         """Opens or makes it. Raises NewerSchema, StorageFault."""
+        self.before_commit: Callable[[str], None] = lambda name: None
+        """called with the name of each write before it becomes durable (tests die there)"""
+        self.path = path
         try:
             self._db = apsw.Connection(path)
             self._db.set_busy_timeout(5000)
@@ -46,11 +137,13 @@ class Ledger:
                     f"{path} was written by a newer fabled (schema {version}); it was left alone",
                     "update fabled, or point FABLED_HOME at another folder",
                 )
+            if 0 < version < LEDGER_VERSION:
+                self._backup(f"{path}.v{version}")
             self._db.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL")
-            if version < 1:
+            for number in range(version, LEDGER_VERSION):
                 with self._db:
-                    self._db.execute(LEDGER)
-                    self._db.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={LEDGER_VERSION}")
+                    self._db.execute(LEDGER[number])
+                    self._db.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={number + 1}")
         except apsw.Error as fault:
             raise StorageFault(
                 f"{path} cannot be opened: {fault}", "move it aside; transcripts and Vault are not touched"
@@ -59,6 +152,32 @@ class Ledger:
         for name in (path, path + "-wal", path + "-shm"):
             if os.path.exists(name):
                 os.chmod(name, 0o600)
+
+    def _backup(self, path: str) -> None:
+        """A copy of an older Ledger beside it, before it is brought forward."""
+        if os.path.exists(path):
+            return
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        other = apsw.Connection(path)
+        try:
+            with other.backup("main", self._db, "main") as copying:
+                copying.step()
+        finally:
+            other.close()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _write(self, name: str, sql: str, values: tuple[Any, ...]) -> None:
+        """One write, durable when it returns. Raises StorageFault."""
+        try:
+            with self._db:
+                self._db.execute(sql, values)
+                self.before_commit(name)
+        except (apsw.FullError, apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.ReadOnlyError) as fault:
+            raise StorageFault(f"the Ledger could not be written: {fault}", "free space, then try again") from fault
+
+    # Losses
 
     def note(
         self,
@@ -71,6 +190,7 @@ class Ledger:
     ) -> None:
         """Records a loss; `size`: what the file held before, in bytes. A later loss of the same file is added to it."""
         self._write(
+            "loss",
             "INSERT INTO losses VALUES(?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET at=excluded.at, "
             "in_vault=excluded.in_vault, "
             "nowhere=max(nowhere, excluded.nowhere), size=max(size, excluded.size)",
@@ -82,16 +202,11 @@ class Ledger:
         """Forgets the losses of a file that is there again, at its old size or nearly."""
         if path in self._paths:
             self._write(
+                "made good",
                 "DELETE FROM losses WHERE path=? AND size<=?*2 AND (nowhere=0 OR kind='vanished' OR size<=?)",
                 (path, size, size),
             )
             self._paths = {p for (p,) in self._db.execute("SELECT path FROM losses")}
-
-    def _write(self, sql: str, values: tuple[str | int, ...]) -> None:
-        try:
-            self._db.execute(sql, values)
-        except (apsw.FullError, apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.ReadOnlyError) as fault:
-            raise StorageFault(f"the Ledger could not be written: {fault}", "free space, then try again") from fault
 
     def losses(self) -> list[Loss]:
         return [
@@ -99,5 +214,108 @@ class Ledger:
             for row in self._db.execute("SELECT kind,session_id,path,at,in_vault,nowhere FROM losses ORDER BY at")
         ]
 
-    def close(self) -> None:
-        self._db.close()
+    # Generations
+
+    def kept(self, session_id: str | None = None) -> list[Kept]:
+        """The generations that were written, of one session or of all, in the order of their numbers."""
+        where, values = ("", ()) if session_id is None else (" WHERE session_id=?", (session_id,))
+        rows = self._db.execute(
+            f"SELECT {','.join(_KEPT)} FROM generations{where} ORDER BY session_id,folder,part,number", values
+        )
+        return [Kept(*row) for row in rows]
+
+    def newest_kept(self) -> dict[str, Kept]:
+        """The last generation of each live file, by the file's path."""
+        rows = self._db.execute(
+            f"SELECT {','.join(_KEPT)} FROM generations WHERE retired_at IS NULL ORDER BY number"
+        )
+        return {kept.origin: kept for kept in (Kept(*row) for row in rows)}
+
+    def keep(self, kept: Kept) -> None:
+        """Records a generation that is durable in the Vault."""
+        marks = ",".join("?" * len(_KEPT))
+        self._write(
+            "generation",
+            f"INSERT OR REPLACE INTO generations({','.join(_KEPT)}) VALUES({marks})",
+            tuple(getattr(kept, name) for name in _KEPT),
+        )
+
+    def seen_again(self, path: str, stamp: tuple[int, int, int, int]) -> None:
+        """The origin of a generation has another stamp, and still the same bytes."""
+        self._write(
+            "same bytes", "UPDATE generations SET dev=?,ino=?,size=?,mtime_ns=? WHERE path=?", (*stamp, path)
+        )
+
+    def retire(self, path: str, holder: str) -> None:
+        """A generation is about to be removed; another holds all its bytes."""
+        self._write(
+            "retired", "UPDATE generations SET retired_at=?,holder=? WHERE path=?", (int(time.time()), holder, path)
+        )
+
+    # The journal
+
+    def begin(self, values: Mapping[str, Any]) -> int:
+        """A new row of the journal; returns its number."""
+        names = ",".join(values)
+        self._write(
+            "begun", f"INSERT INTO prunes({names}) VALUES({','.join('?' * len(values))})", tuple(values.values())
+        )
+        return self._db.last_insert_rowid()
+
+    def set(self, entry: int, **values: Any) -> None:
+        """Changes a row of the journal, durably."""
+        pairs = ",".join(f"{name}=?" for name in values)
+        self._write(
+            str(values.get("state", "drained")), f"UPDATE prunes SET {pairs} WHERE id=?", (*values.values(), entry)
+        )
+
+    def entry(self, number: int) -> Entry:
+        (row,) = self._db.execute(f"SELECT {','.join(_ENTRY)} FROM prunes WHERE id=?", (number,))
+        return Entry(*row)
+
+    def journal(self, session_id: str | None = None) -> list[Entry]:
+        """The journal of one session or of all, the oldest row first."""
+        where, values = ("", ()) if session_id is None else (" WHERE session_id=?", (session_id,))
+        return [
+            Entry(*row)
+            for row in self._db.execute(f"SELECT {','.join(_ENTRY)} FROM prunes{where} ORDER BY id", values)
+        ]
+
+    def unfinished(self) -> list[Entry]:
+        """Rows whose replacement was begun and neither ended nor given up."""
+        return [
+            Entry(*row)
+            for row in self._db.execute(
+                f"SELECT {','.join(_ENTRY)} FROM prunes WHERE state IN ('begun','linked','replaced') ORDER BY id"
+            )
+        ]
+
+    def ours(self, path: str, ino: int) -> bool:
+        """Whether the file now at a path is one that a replacement of ours made."""
+        return bool(
+            self._db.execute(
+                "SELECT 1 FROM prunes WHERE path=? AND new_ino=? AND state IN ('linked','replaced','done','undone')",
+                (path, ino),
+            ).fetchall()
+        )
+
+    # Windows and attempts
+
+    def windows(self, session_id: str) -> dict[str, str]:
+        """The uuids that the session's windows begin at, by their names."""
+        return dict(self._db.execute("SELECT name,uuid FROM windows WHERE session_id=?", (session_id,)))
+
+    def set_window(self, session_id: str, name: str, uuid: str) -> None:
+        self._write("window", "INSERT OR REPLACE INTO windows VALUES(?,?,?)", (session_id, name, uuid))
+
+    def attempts(self) -> dict[str, Attempt]:
+        """The last unasked attempt for each session."""
+        return {row[0]: Attempt(*row) for row in self._db.execute(f"SELECT {','.join(_ATTEMPT)} FROM attempts")}
+
+    def attempted(self, attempt: Attempt) -> None:
+        marks = ",".join("?" * len(_ATTEMPT))
+        self._write(
+            "attempt",
+            f"INSERT OR REPLACE INTO attempts VALUES({marks})",
+            tuple(getattr(attempt, name) for name in _ATTEMPT),
+        )

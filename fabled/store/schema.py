@@ -6,7 +6,7 @@ A Map of another version is rebuilt, a Ledger of an older one migrated, a newer 
 from __future__ import annotations
 
 MAP_VERSION = 3
-LEDGER_VERSION = 1
+LEDGER_VERSION = 2
 APPLICATION_ID = 0x66626C64  # "fbld": tells our databases from anything else at their place
 
 MAP = """
@@ -78,9 +78,37 @@ forked copy names. `key` is a 64-bit hash (`transcript.text.key64`), for the las
 OWN_THREAD = "(t.canonical IS NULL OR EXISTS (SELECT 1 FROM records o WHERE o.thread=t.id AND o.hidden&1=0))"
 """SQL, for threads t: not merely a fork's copy of a thread that another session began."""
 
-LEDGER = """
+LEDGER = (
+    """
 CREATE TABLE losses(
     kind TEXT NOT NULL, session_id TEXT NOT NULL, path TEXT NOT NULL, at INTEGER NOT NULL,
     in_vault INTEGER NOT NULL, nowhere INTEGER NOT NULL, size INTEGER NOT NULL,
     PRIMARY KEY(kind, session_id, path)) WITHOUT ROWID;
+""",
+    """
+CREATE TABLE generations(
+    path TEXT PRIMARY KEY, folder TEXT NOT NULL, session_id TEXT NOT NULL, part TEXT NOT NULL,
+    number INTEGER NOT NULL, kind TEXT NOT NULL, origin TEXT NOT NULL,
+    logical INTEGER NOT NULL, packed INTEGER NOT NULL, sha256 BLOB NOT NULL, at INTEGER NOT NULL, reason TEXT NOT NULL,
+    dev INTEGER, ino INTEGER, size INTEGER, mtime_ns INTEGER, retired_at INTEGER, holder TEXT) WITHOUT ROWID;
+CREATE INDEX generations_session ON generations(session_id, folder, part, number);
+CREATE TABLE prunes(
+    id INTEGER PRIMARY KEY, session_id TEXT NOT NULL, path TEXT NOT NULL, what TEXT NOT NULL, level TEXT NOT NULL,
+    at INTEGER NOT NULL, state TEXT NOT NULL, generation TEXT, base_length INTEGER NOT NULL, base_sha BLOB NOT NULL,
+    new_length INTEGER, new_sha BLOB, temp TEXT, hidden TEXT, dev INTEGER, old_ino INTEGER, new_ino INTEGER,
+    copied INTEGER, drain_from INTEGER, drain_to INTEGER, drain_at INTEGER, report TEXT);
+CREATE INDEX prunes_session ON prunes(session_id);
+CREATE TABLE windows(session_id TEXT NOT NULL, name TEXT NOT NULL, uuid TEXT NOT NULL,
+    PRIMARY KEY(session_id, name)) WITHOUT ROWID;
+CREATE TABLE attempts(
+    session_id TEXT PRIMARY KEY, at INTEGER NOT NULL, size INTEGER NOT NULL, level TEXT NOT NULL, outcome TEXT NOT NULL,
+    message TEXT NOT NULL, fruitless INTEGER NOT NULL, not_before INTEGER NOT NULL) WITHOUT ROWID;
+""",
+)
+"""One script for each version: an older Ledger is brought forward by those it lacks, after a backup.
+
+`generations.part`: "" for the transcript itself, else the file's place below the session's folder without `.jsonl`;
+dev to mtime_ns: the stamp its origin had. `prunes`: the journal; `base_*` is what was rewritten, a prefix of the
+generation's bytes, `new_*` what it became, `copied` how far the old file had been carried over when the new one took
+its name, `drain_*` an append that was begun (from where to where of the old file, and the new file's size before).
 """
