@@ -173,9 +173,10 @@ def test_the_example_tells_the_bounds_that_are_checked(tmp_path: Path) -> None:
         for value in (low, high):
             assert getattr(load(tmp_path, f"[watch]\n{loose}{name} = {value}"), name) == float(value)
         for value in (float(low) / 2, float(high) * 1.01):
-            assert f"config.toml:{3 if loose else 2}: watch.{name}: expected float" in problems(
-                tmp_path, f"[watch]\n{loose}{name} = {value}"
-            )[0]
+            assert (
+                f"config.toml:{3 if loose else 2}: watch.{name}: expected float"
+                in problems(tmp_path, f"[watch]\n{loose}{name} = {value}")[0]
+            )
 
 
 # ── places ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -226,9 +226,7 @@ class Ledger:
 
     def newest_kept(self) -> dict[str, Kept]:
         """The last generation of each live file, by the file's path."""
-        rows = self._db.execute(
-            f"SELECT {','.join(_KEPT)} FROM generations WHERE retired_at IS NULL ORDER BY number"
-        )
+        rows = self._db.execute(f"SELECT {','.join(_KEPT)} FROM generations WHERE retired_at IS NULL ORDER BY number")
         return {kept.origin: kept for kept in (Kept(*row) for row in rows)}
 
     def keep(self, kept: Kept) -> None:
@@ -242,9 +240,7 @@ class Ledger:
 
     def seen_again(self, path: str, stamp: tuple[int, int, int, int]) -> None:
         """The origin of a generation has another stamp, and still the same bytes."""
-        self._write(
-            "same bytes", "UPDATE generations SET dev=?,ino=?,size=?,mtime_ns=? WHERE path=?", (*stamp, path)
-        )
+        self._write("same bytes", "UPDATE generations SET dev=?,ino=?,size=?,mtime_ns=? WHERE path=?", (*stamp, path))
 
     def retire(self, path: str, holder: str) -> None:
         """A generation is about to be removed; another holds all its bytes."""
@@ -277,8 +273,7 @@ class Ledger:
         """The journal of one session or of all, the oldest row first."""
         where, values = ("", ()) if session_id is None else (" WHERE session_id=?", (session_id,))
         return [
-            Entry(*row)
-            for row in self._db.execute(f"SELECT {','.join(_ENTRY)} FROM prunes{where} ORDER BY id", values)
+            Entry(*row) for row in self._db.execute(f"SELECT {','.join(_ENTRY)} FROM prunes{where} ORDER BY id", values)
         ]
 
     def unfinished(self) -> list[Entry]:
