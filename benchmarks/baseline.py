@@ -44,12 +44,12 @@ class Baseline:
         return sum(path.stat().st_size for path in (self._home / ".cc-search").iterdir())
 
 
-def install(folder: Path) -> Path:
+def install(folder: Path, package: str = PACKAGE, script: str = "cc-search") -> Path:
     """Its program, installed once below `folder`. Raises OSError or CalledProcessError where that fails."""
-    program = folder / "bin" / "cc-search"
+    program = folder / "bin" / script
     done = folder / ".ready"
     if not done.exists():
-        print(f"Installing the baseline, {PACKAGE} …", file=sys.stderr)
+        print(f"Installing the baseline, {package} …", file=sys.stderr)
         shutil.rmtree(folder, ignore_errors=True)
         venv.create(folder, with_pip=True)
         pip = [
@@ -59,7 +59,7 @@ def install(folder: Path) -> Path:
             "install",
             "--quiet",
             "--disable-pip-version-check",
-            PACKAGE,
+            package,
         ]
         subprocess.run(pip, check=True)
         done.touch()

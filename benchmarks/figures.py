@@ -67,10 +67,11 @@ class Effort:
     cold: int = 40
     idle_seconds: float = 60.0
     block_mb: int = 24
+    prune_mb: int = 100
     again: int = 3
 
 
-QUICK = Effort(appends=300, latencies=15, rounds=20, cold=25, idle_seconds=30.0, block_mb=12, again=2)
+QUICK = Effort(appends=300, latencies=15, rounds=20, cold=25, idle_seconds=30.0, block_mb=12, prune_mb=32, again=2)
 
 
 def ensure_indexed(corpus: Corpus) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks import baseline as other
 from benchmarks import figures as f
-from benchmarks import running
+from benchmarks import pruning, running
 from benchmarks.baseline import Baseline
 from benchmarks.corpus import MADE
 from benchmarks.process import ROOT, Trouble, environment, inside
@@ -53,7 +53,9 @@ LARGE = Wanted(
     (65, 220),
 )
 
-NAMES = ("index", "append", "live", "search", "client", "idle", "block", "sweep", "rewrite")
+NAMES = ("index", "append", "live", "search", "client", "idle", "block", "sweep", "rewrite", "capture", "prune")
+OF_LARGE = ("index", "search", "append", "live")
+"""The figures that are also taken on the large corpus."""
 
 
 class Bench:
@@ -73,11 +75,14 @@ class Bench:
         try:
             if self.wants("index", "append"):
                 self._baseline()
-            for wanted in (SMALL,) if self.given.quick else (SMALL, LARGE):
+            large = not self.given.quick and self.wants(*OF_LARGE)
+            for wanted in (SMALL, LARGE) if large else (SMALL,):
                 self._over(wanted, self._made(wanted))
             real = SHARED / "transcripts" / "real"
             if real.is_dir() and self.wants("index"):
                 self._real(real)
+            if real.is_dir() and self.wants("prune"):
+                self._saved(real)
             if self.wants("sweep"):
                 self.take(f.swept(self.work, self.effort))
         finally:
@@ -150,6 +155,8 @@ class Bench:
             ("search", not small or self.given.quick, lambda: running.searched(corpus, effort)),
             ("client", small, lambda: running.cold(corpus, effort)),
             ("block", small, lambda: f.blocks(self.work, corpus, effort)),
+            ("capture", small, lambda: pruning.captured(self.work, corpus, effort)),
+            ("prune", small, lambda: pruning.speed(self.work, corpus, effort)),
             ("append", True, lambda: f.appended(corpus, baseline, effort)),
             ("live", True, lambda: running.live(corpus, effort)),
             ("idle", small, lambda: running.idle(corpus, effort)),
@@ -165,6 +172,14 @@ class Bench:
         corpus = self._corpus("real", source, 5, (90, 80))
         baseline = Baseline(self.program, corpus.home, corpus.projects) if self.program is not None else None
         self.take(f.full_index(corpus, baseline, self.effort))
+
+    def _saved(self, source: Path) -> None:
+        program = None
+        try:
+            program = pruning.install(self.folder / "cozempic")
+        except (OSError, subprocess.SubprocessError) as fault:
+            say(f"{pruning.OTHER} cannot be installed ({fault}); savings are taken without it.")
+        self.take(pruning.saved(self.work, source, program))
 
     # What comes of it
 

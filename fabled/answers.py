@@ -13,11 +13,11 @@ from typing import Any
 
 from . import retrieval
 from .errors import BadRequest, NotFound, Unreadable
-from .retrieval import Reader, block, search, thread
+from .retrieval import Reader, block, diff, generations, resolved, search, thread
 from .retrieval.common import Params, iso, number_of, text_of, title
 from .transcript import query as q
 
-__all__ = ["METHODS", "Reader", "answer", "block_bytes"]
+__all__ = ["METHODS", "Reader", "answer", "block_bytes", "resolved"]
 
 UNPARSED_SHOWN = 20
 NEAR_SHOWN = 20
@@ -178,5 +178,7 @@ METHODS: dict[str, Callable[[Reader, Params], dict[str, Any]]] = {
     "sessions": sessions,
     "projects": projects,
     "spans": spans,
+    "generations": generations,
+    "diff": diff,
     "status_counts": status_counts,
 }

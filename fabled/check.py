@@ -5,13 +5,16 @@ It changes nothing; mending is left to the indexer and its repair.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from .errors import NewerSchema, NoIndex
+from .errors import NewerSchema, NoIndex, StorageFault
+from .store import generations, kept
 from .store.audit import Audit
+from .store.ledger import Kept
 from .store.vault import Vault
 from .transcript.record import digest
 
@@ -36,10 +39,12 @@ def run(
     ledger_path: str,
     deep: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    reading: Callable[[int, int], None] | None = None,
 ) -> list[CheckResult]:
-    """All checks. `deep` reads every copy of every record again.
+    """All checks. `deep` reads every generation and every copy of every record again.
 
-    Raises NoIndex where there is no Map, NewerSchema where it is another version's.
+    `progress` is told of copies, `reading` of the bytes of generations: (done, in all). Raises NoIndex where there is
+    no Map, NewerSchema where it is another version's.
     """
     if not os.path.exists(map_path):
         raise NoIndex(f"there is no index at {map_path} yet", "fabled index")
@@ -67,6 +72,12 @@ def run(
                 *audit.sound(lambda: _identity(audit, vault, deep, progress)),
                 "the bytes at the spans are the records that were indexed",
             ),
+            _result(
+                "generations",
+                *_generations(ledger_path, vault, deep, reading),
+                "every generation is there, and holds what was written" if deep else "every generation is there",
+            ),
+            _result("leftovers", *_leftovers(vault), "nothing half made lies in the Vault"),
             _private(map_path, ledger_path, vault),
         ]
     finally:
@@ -117,23 +128,86 @@ def _identity(
     return tested, faults
 
 
+def _generations(
+    ledger_path: str, vault: Vault, deep: bool, reading: Callable[[int, int], None] | None
+) -> tuple[int, list[str]]:
+    """The files of the Vault against what the Ledger says was written; `deep` by the sha256 of their bytes."""
+    try:
+        with kept.reading(ledger_path) as ledger:
+            rows = {one.path: one for one in ledger.kept()}
+    except (StorageFault, NewerSchema) as fault:
+        return 1, [fault.message]
+    total = sum(one.logical for one in rows.values() if one.retired_at is None)
+    done = 0
+    faults: list[str] = []
+    for one in rows.values():
+        if one.retired_at is not None:
+            if one.holder not in rows:
+                faults.append(f"{one.path} was retired, and nothing is known of {one.holder}, which held its bytes")
+            continue
+        try:
+            different = _differs(one, vault, deep)
+        except OSError as fault:
+            different = fault.strerror or str(fault)
+        if different:
+            faults.append(f"{one.path}: {different}")
+        done += one.logical
+        if deep and reading is not None:
+            reading(done, total)
+    return len(rows), faults
+
+
+def _differs(one: Kept, vault: Vault, deep: bool) -> str:
+    """What a generation is not as it was written; raises OSError."""
+    try:
+        size = os.stat(one.path).st_size
+    except FileNotFoundError:
+        return "it is gone"
+    if size != one.packed:
+        return f"it has {size:,} bytes, and had {one.packed:,} when it was written"
+    if not deep:
+        return ""
+    source = vault.open(one.path)
+    try:
+        if source.size != one.logical or source.sha256(0, one.logical) != one.sha256:
+            return "it does not hold what was written"
+    finally:
+        source.close()
+    return ""
+
+
+def _leftovers(vault: Vault) -> tuple[int, list[str]]:
+    if not vault.vaults:
+        return 0, []
+    found = generations.leftovers(vault.vaults[0], _running)
+    return 1, [f"{path} was left half made: the next start of the daemon removes it" for path in found]
+
+
+def _running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def _private(map_path: str, ledger_path: str, vault: Vault) -> CheckResult:
     """Nobody but the owner may read Map, Ledger and Vault (DESIGN, invariant 8)."""
     tested, faults = 0, []
-    for path in _private_paths(map_path, ledger_path, vault):
-        try:
-            status = os.stat(path)
-        except FileNotFoundError:
-            continue
+    for path, status in _private_paths(map_path, ledger_path, vault):
         tested += 1
         if stat.S_IMODE(status.st_mode) & 0o077 or status.st_uid != os.getuid():
             faults.append(f"{path} has mode {stat.S_IMODE(status.st_mode):04o}")
     return _result("private", tested, faults, "only the owner can read Map, Ledger and Vault")
 
 
-def _private_paths(map_path: str, ledger_path: str, vault: Vault) -> Iterator[str]:
+def _private_paths(map_path: str, ledger_path: str, vault: Vault) -> Iterator[tuple[str, os.stat_result]]:
     for path in (map_path, ledger_path):
-        yield from (path, path + "-wal", path + "-shm")
-    yield os.path.dirname(map_path)
+        for name in (path, path + "-wal", path + "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                yield name, os.stat(name)
+    yield os.path.dirname(map_path), os.stat(os.path.dirname(map_path))
     if vault.vaults:
-        yield vault.vaults[0]
+        yield from generations.entries(vault.vaults[0])

@@ -87,10 +87,14 @@ class ForeignSocket(FabledError):
 
 
 class Refused(FabledError):
-    """A safety rule forbids the step; nothing was changed."""
+    """A safety rule forbids the step; nothing was changed. `reason` names the rule, where there are several."""
 
     code = "refused"
     exit = 4
+
+    def __init__(self, message: str, hint: str = "", reason: str = "") -> None:
+        super().__init__(message, hint)
+        self.reason = reason
 
 
 class Unreadable(FabledError):

@@ -211,7 +211,7 @@ def test_index_does_not_work_beside_another(home: Home) -> None:
         file.flush()
         done = home.run("index")
     assert done.returncode == 3
-    assert "another fabled (pid 4127) is indexing" in done.stderr
+    assert "another fabled (pid 4127) is writing" in done.stderr
     assert home.run("index").returncode == 0
 
 

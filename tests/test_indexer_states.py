@@ -11,10 +11,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from fabled.indexer import scan
 from tests.build import Transcript, line, make_uuid
 from tests.home import Home, differences, dump, rebuilt
 
@@ -239,6 +241,22 @@ class Files(RuleBasedStateMachine):
         lines = (self.home.root / name).read_bytes().splitlines(keepends=True)
         path.write_bytes(b"".join(lines[:keep]))
 
+    @rule(name=names, which=st.integers(0, 5), number=st.integers(0, 2), keep=st.integers(1, 3))
+    def subagent_generation(self, name: str, which: int, number: int, keep: int) -> None:
+        live = sorted((self.home.root / name[:-6] / "subagents").rglob("*.jsonl"))
+        if not live:
+            return
+        one = live[which % len(live)]
+        below = one.relative_to(self.home.root).with_suffix("")
+        path = self.home.vault_folder / below / f"v{number}-raw.jsonl"
+        if path.exists():
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        meta = one.with_suffix(".meta.json")
+        if meta.exists():
+            path.with_suffix(".meta.json").write_bytes(meta.read_bytes())
+        path.write_bytes(b"".join(one.read_bytes().splitlines(keepends=True)[:keep]))
+
     @rule(number=st.integers(0, 2), name=names)
     def retire_generation(self, number: int, name: str) -> None:
         project, file = name.split("/")
@@ -262,8 +280,9 @@ class Files(RuleBasedStateMachine):
         self.step += 1
 
 
-def test_any_order_of_changes_gives_the_map_of_a_rebuild() -> None:
+def test_any_order_of_changes_gives_the_map_of_a_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
     """Appends, rewrites, renames, removals, forks, subagents and generations in any order: same Map as a rebuild."""
+    monkeypatch.setattr(scan, "TWIN_BYTES", 0)  # these transcripts are small
     run_state_machine_as_test(
         Files,
         settings=settings(

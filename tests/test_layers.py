@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "fabled"
-VERBS = {"indexer", "retrieval", "answers", "check", "present"}
+VERBS = {"indexer", "retrieval", "answers", "check", "capture", "pruner", "present"}
 
 # room → (what of ours it may import, why no more)
 OURS = {
@@ -24,6 +24,11 @@ OURS = {
     "indexer": ({"transcript", "store", "errors"}, "a verb stands on state and values, not on another verb"),
     "retrieval": ({"transcript", "store", "errors"}, "a verb stands on state and values, not on another verb"),
     "check": ({"transcript", "store", "errors"}, "a verb stands on state and values, not on another verb"),
+    "capture": ({"transcript", "store", "indexer", "errors"}, "what is kept must be indexed before it counts"),
+    "pruner": (
+        {"transcript", "store", "indexer", "capture", "config", "errors"},
+        "it captures and indexes before its gate; its settings are many, so it takes them as they are",
+    ),
     "answers": ({"retrieval", "transcript", "store", "errors"}, "words for the daemon and the client without one"),
     "present": (set(), "pure: values in, text out"),
     "daemon": (VERBS | {"store", "transcript", "config", "logs", "errors", ""}, "the process; the edge uses it"),

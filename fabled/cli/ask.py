@@ -104,16 +104,9 @@ def _told(head: bytes) -> FabledError:
 
 def _without_daemon(method: str, params: Params) -> dict[str, Any]:
     from fabled import answers, config
-    from fabled.store.queries import Queries
-    from fabled.store.vault import Vault
+    from fabled.cli.here import reading
 
-    settings = config.load(os.environ)
-    where = settings.places
-    queries = Queries(where.map_db)
-    try:
-        reader = answers.Reader(queries, Vault([where.vault, *settings.vaults], settings.roots))
+    with reading(config.load(os.environ)) as reader:
         value = answers.answer(reader, method, dict(params))
-    finally:
-        queries.close()
     edge.note("fabled is not running: answered from the Map as it was last written (start it: fabled daemon)")
     return value

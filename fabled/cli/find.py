@@ -6,6 +6,7 @@ Ranking, reading and rendering are done where the Map is read: in the daemon, or
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -140,7 +141,7 @@ def projects(as_json: bool, as_plain: bool, utc: bool, **filters: Any) -> int:
 
 
 @click.command()
-@click.argument("record", metavar="ID[@SESSION]")
+@click.argument("record", metavar="ID[@SESSION][#PATH]")
 @click.option("--raw", is_flag=True, help="Exactly its bytes, to stdout.")
 @click.option("--info", is_flag=True, help="Where its copies lie instead of what it says.")
 @click.option("--force", is_flag=True, help="Send control characters to a terminal, too.")
@@ -152,13 +153,15 @@ def block(record: str, raw: bool, info: bool, force: bool, as_json: bool, utc: b
       fabled block 9f02ab                      to read
       fabled block 9f02ab --raw > record.json  exactly what was written
       fabled block 9f02ab --info               where its copies lie
+      fabled block 9f02ab#message.content.0.content    one value of it, such as a prune took out
 
     ID is a uuid or a content id (L-…), or the beginning of one. A uuid in several sessions means the original one's.
+    A text named by #PATH is shown as text; --raw writes its JSON as it was written.
     """
     if as_json or info:
         return ask.show("block", {"id": record}, form=options.form(as_json), utc=utc)
     value = ask.fetch("block", {"id": record})
-    data = _read(value)
+    data = _value_of(_read(value), value.get("part"), raw)
     if not sys.stdout.isatty() or (raw and force):
         edge.put(data if raw else data + b"\n")
         return 0
@@ -169,6 +172,22 @@ def block(record: str, raw: bool, info: bool, force: bool, as_json: bool, utc: b
     if raw and visible(text) != text:
         edge.note("Control characters are shown, not sent, to a terminal. The exact bytes: --force, or > FILE.")
     return 0
+
+
+def _value_of(data: bytes, part: Mapping[str, Any] | None, raw: bool) -> bytes:
+    """What of a record was asked for: all of it, or one value; a text is decoded unless it is to be `raw`."""
+    if part is None:
+        return data
+    data = data[part["offset"] : part["offset"] + part["length"]]
+    if hashlib.sha256(data).hexdigest() != part["sha256"]:
+        raise StaleIndexError("the value is not where the answer says", "try again")
+    if raw or data[:1] != b'"':
+        return data
+    try:
+        text = json.loads(data)
+    except ValueError:
+        return data
+    return str(text).encode("utf-8", "backslashreplace")
 
 
 def _read(value: Mapping[str, Any]) -> bytes:

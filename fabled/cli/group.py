@@ -23,6 +23,12 @@ COMMANDS = {
     "index": ("keep", "bring the Map up to date now"),
     "check": ("keep", "test every invariant"),
     "spans": ("keep", "account for every byte of one transcript"),
+    "capture": ("vault", "keep sessions' bytes in the Vault now"),
+    "generations": ("vault", "what the Vault keeps of a session"),
+    "prune": ("vault", "make a live transcript smaller; nothing is lost"),
+    "restore": ("vault", "put a kept state of a session back"),
+    "undo": ("vault", "take the last prune back"),
+    "diff": ("vault", "what a prune or a rewrite cost a session"),
     "daemon": ("serve", "watch, index and answer, in the foreground"),
     "status": ("serve", "how fabled is"),
     "config": ("setup", "settings and places"),
@@ -31,7 +37,8 @@ COMMANDS = {
 SECTIONS = {
     "Find": ("search", "thread", "block"),
     "Look": ("status", "sessions", "projects"),
-    "Keep": ("index", "check", "spans"),
+    "Keep": ("capture", "prune", "restore", "undo", "diff", "generations"),
+    "Check": ("index", "check", "spans"),
     "Set up": ("daemon", "config", "demo"),
 }
 

@@ -16,22 +16,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabled.cli import ask, edge, options
+from fabled.cli.here import open_vault, opened
 from fabled.cli.progress import Bar, Watching
 from fabled.client import connect
-from fabled.errors import AlreadyRunning, BadRequest, NoIndex, NotFound
+from fabled.errors import BadRequest, NoIndex, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from fabled.config import Config
     from fabled.indexer import IndexReport
-    from fabled.store.vault import Vault
-
-
-def open_vault(settings: Config) -> Vault:
-    from fabled.store.vault import Vault
-
-    return Vault([settings.places.vault, *settings.vaults], settings.roots)
 
 
 # ── index ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -54,7 +48,7 @@ def index(paths: tuple[str, ...], as_json: bool) -> int:
     settings = config.load(os.environ)
     wanted = _inside(paths, settings)
     try:
-        with Watching(_progress_of_daemon):
+        with Watching(progress_of_daemon):
             value: Mapping[str, Any] = ask.fetch_running("index", {"paths": wanted} if wanted else {}, None)
     except connect.Down:
         value = _index_here(settings, wanted)
@@ -67,7 +61,7 @@ def index(paths: tuple[str, ...], as_json: bool) -> int:
     return 1 if value.get("failed") else 0
 
 
-def _progress_of_daemon() -> Mapping[str, Any] | None:
+def progress_of_daemon() -> Mapping[str, Any] | None:
     try:
         progress = ask.fetch_running("status", {}, 2.0).get("progress")
     except connect.Down:
@@ -88,40 +82,12 @@ def _inside(paths: Sequence[str], settings: Config) -> list[str]:
 
 
 def _index_here(settings: Config, paths: Sequence[str]) -> dict[str, Any]:
-    from fabled.indexer import Indexer
-    from fabled.store.files import Lock, private_folder
-    from fabled.store.ledger import Ledger
-    from fabled.store.map import Map
-
-    where = settings.places
-    os.umask(0o077)
-    private_folder(where.data)
-    private_folder(where.state)
-    private_folder(where.vault)
-    lock = Lock(where.lock)
-    if not lock.acquire():
-        owner = lock.owner()
-        raise AlreadyRunning(
-            f"another fabled{f' (pid {owner})' if owner else ''} is indexing, or a daemon is just starting or stopping",
-            "try again in a moment",
-        )
-    try:
-        map_ = Map(where.map_db)
-        try:
-            ledger = Ledger(where.ledger_db)
-            try:
-                indexer = Indexer(map_, open_vault(settings), ledger)
-                if not paths:
-                    indexer.repair()  # without a daemon nobody else looks for damage of the full text
-                with Bar() as bar, _stop_on_interrupt() as stop:
-                    report = indexer.update(list(paths) or None, progress=bar, stop=stop)
-                indexer.idle()
-            finally:
-                ledger.close()
-        finally:
-            map_.close()
-    finally:
-        lock.release()
+    with opened(settings) as here:
+        if not paths:
+            here.indexer.repair()  # without a daemon nobody else looks for damage of the full text
+        with Bar() as bar, stop_on_interrupt() as stop:
+            report = here.indexer.update(list(paths) or None, progress=bar, stop=stop)
+        here.indexer.idle()
     return report_value(report)
 
 
@@ -132,7 +98,7 @@ def report_value(report: IndexReport) -> dict[str, Any]:
 
 
 @contextmanager
-def _stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
     """Ctrl-C ends the run between two transactions; a second one ends it where it stands, which is safe as well."""
     asked = False
 

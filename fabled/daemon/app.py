@@ -32,9 +32,10 @@ from fabled.daemon.observer import Hears, Watcher, WatchState
 from fabled.daemon.schedule import Periodic, Schedule
 from fabled.daemon.server import Server
 from fabled.daemon.trouble import storage_trouble
-from fabled.daemon.writer import IDLE, SWEEP, Health, Tells, Writer
+from fabled.daemon.writer import IDLE, KEEP, SWEEP, Health, Tells, Writer
 from fabled.errors import AlreadyRunning, BadConfig, StorageFault
 from fabled.indexer import Indexer, Progress
+from fabled.pruner import Automatic, automatic_level, opened
 from fabled.store.files import Lock, private_file, private_folder
 from fabled.store.ledger import Ledger
 from fabled.store.map import Map
@@ -47,6 +48,7 @@ T = TypeVar("T")
 # From the wish to stop to the end of the process, whatever hangs: transactions are atomic, so it may be cut short.
 STOP_SECONDS = 4.0
 IDLE_SECONDS = 30.0
+KEEP_SECONDS = 30.0
 
 
 class Watched(Protocol):
@@ -143,6 +145,7 @@ class Daemon:
                 failed=lambda: self._words.put("failed: the index"),
             ),
             renew=self._renew_map,
+            keeps=self._keeps,
         )
         beat_folder = os.path.join(places.state, "watch")
         self._watcher = Watcher(
@@ -183,6 +186,7 @@ class Daemon:
                 Periodic("sweep", self._sweep_seconds(self._watcher.state), self._sweep),
                 Periodic("heartbeat", config.heartbeat_seconds, self._watcher.beat),
                 Periodic("idle", IDLE_SECONDS, self._idle),
+                Periodic("keep", KEEP_SECONDS, lambda: self._inbox.ask(KEEP, "timer")),
             )
         )
         self._schedule.start()
@@ -213,6 +217,12 @@ class Daemon:
             self._ledger.close()
             self._ledger = Ledger(places.ledger_db)
         return Indexer(self._map, self._vault(), self._ledger)
+
+    def _keeps(self, indexer: Indexer) -> Automatic:
+        """What captures and prunes, with the settings as they are now."""
+        config = self._config
+        level, why = automatic_level(config, os.environ)
+        return Automatic(opened(config, indexer), level, why)
 
     def _vault(self) -> Vault:
         return Vault([self._config.places.vault, *self._config.vaults], self._config.roots)
@@ -273,7 +283,7 @@ class Daemon:
             if old.log_level != new.log_level:
                 logs.setup(new, foreground=True, json_lines=self._json_lines)
             self._inbox.pace(new.quiet_seconds, new.max_wait_seconds)
-            if (old.roots, old.vaults) != (new.roots, new.vaults):
+            if (old.roots, old.vaults, old.prune, old.capture) != (new.roots, new.vaults, new.prune, new.capture):
                 self._watcher.follow(new.roots, (new.places.vault, *new.vaults))
                 vault = self._vault()
                 self._writer.use(lambda: Indexer(self._map, vault, self._ledger))

@@ -62,9 +62,7 @@ def _watching(watch: WatchState, config: Config) -> list[Concern]:
         said = f"changes are looked for {every}, not told by events: {watch.reason}"
         found.append(Concern("watcher", said, watch.hint))
     hint = f"if transcripts lie elsewhere, set roots in {config.places.config_file}"
-    return found + [
-        Concern("root_missing", f"waiting for {root}: it does not exist", hint) for root in watch.waiting
-    ]
+    return found + [Concern("root_missing", f"waiting for {root}: it does not exist", hint) for root in watch.waiting]
 
 
 def _losses(losses: Sequence[Loss]) -> list[Concern]:

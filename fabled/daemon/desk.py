@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import structlog
 
 import fabled
-from fabled import answers, present
+from fabled import answers, present, pruner
 from fabled.config import Config, cleanup_days
 from fabled.daemon import memory, protocol
 from fabled.daemon.concerns import Concern, concerns
@@ -68,7 +68,10 @@ class Desk:
         self.answered += 1
         name, params = request.method.name, request.params
         if name == "index":
-            return self._index(request)
+            return self._ask(request, Job("index", tuple(request.params.get("paths", ()))))
+        if name in pruner.METHODS:
+            named = self._from_map(lambda reader: answers.resolved(reader, name, params))
+            return self._ask(request, Job(name, params=protocol.dumps(named).decode()))
         if name == "block" and (params.get("raw") or (request.as_ is not None and request.as_.form == "raw")):
             data = self._from_map(lambda reader: answers.block_bytes(reader, params))
             return protocol.printed(request.id, 0, data)
@@ -88,7 +91,7 @@ class Desk:
             return protocol.result(request.id, value)
         name = request.method.name
         body = self._printed(name, value, request.as_)
-        return protocol.printed(request.id, 1 if name == "search" and not value.get("results") else 0, body)
+        return protocol.printed(request.id, _exit(name, value), body)
 
     def _printed(self, name: str, value: Mapping[str, Any], wishes: As) -> bytes:
         if wishes.form == "json" or name not in _SHOWN:
@@ -104,8 +107,8 @@ class Desk:
         )
         return present.text(name, value, style).encode("utf-8", "backslashreplace")
 
-    def _index(self, request: Request) -> Future[bytes]:
-        """Asks for an update and gives the promise of its reply."""
+    def _ask(self, request: Request, job: Job) -> Future[bytes]:
+        """Has the writer do something, and gives the promise of the reply."""
         done: Future[Any] = Future()
         reply: Future[bytes] = Future()
 
@@ -120,8 +123,7 @@ class Desk:
                 reply.set_exception(own)
 
         done.add_done_callback(pass_on)
-        paths = tuple(request.params.get("paths", ()))
-        self._inbox.ask(Job("index", paths), "asked for", done)
+        self._inbox.ask(job, "asked for", done)
         return reply
 
     # ── values ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -191,7 +193,7 @@ class Desk:
         self.leave()
         places = config.places
         vault = Vault([places.vault, *config.vaults], config.roots)
-        reader = answers.Reader(Queries(places.map_db), vault)
+        reader = answers.Reader(Queries(places.map_db), vault, places.ledger_db)
         self._mine.reader = reader, config
         return reader
 
@@ -243,7 +245,7 @@ class Desk:
             "wal_bytes": wal,
             "fts_rebuilds": health.fts_rebuilds,
             "vault": {"generations": 0, "bytes": 0, "logical_bytes": 0, **(counts.get("vault") or {})},
-            "prune": {},
+            "prune": asdict(health.outlook),
         }
         found = (*concerns(value, config, health, watch), *self._sources.concerns())
         value["warnings"] = [asdict(concern) for concern in found]
@@ -289,7 +291,19 @@ class Desk:
 
 
 # Methods whose answers have a text form.
-_SHOWN = frozenset(("status", "index", "search", "thread", "block", "sessions", "projects", "spans"))
+_SHOWN = frozenset(
+    (
+        "status", "index", "search", "thread", "block", "sessions", "projects", "spans", "capture", "generations",
+        "prune", "prune_check", "restore", "undo", "diff",
+    )
+)  # fmt: skip
+
+
+def _exit(name: str, value: Mapping[str, Any]) -> int:
+    """The status a client ends with."""
+    if name == "search":
+        return 0 if value.get("results") else 1
+    return 4 if value.get("refused") and not value.get("applied") else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ class Job:
 
     name: str
     paths: tuple[str, ...] = ()
+    params: str = ""
+    """of a request, as JSON"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,15 +158,21 @@ class Inbox:
         self._urgent = self._overfull = False
         return batch
 
-    def take(self) -> Batch | None:
-        """Wait for the next batch; None when the inbox is closed."""
+    def take(self, seconds: float | None = None) -> Batch | None:
+        """Wait for the next batch; None when the inbox is closed. After `seconds` without one, an empty batch."""
         with self._changed:
+            until = None if seconds is None else self._clock() + seconds
             while not self._closed:
                 now = self._clock()
                 batch = self._take_due(now)
                 if batch is not None:
                     return batch
-                self._changed.wait(self._due(now))
+                due = self._due(now)
+                if until is not None:
+                    if now >= until:
+                        return Batch((), ())
+                    due = until - now if due is None else min(due, until - now)
+                self._changed.wait(due)
         return None
 
     def close(self) -> None:

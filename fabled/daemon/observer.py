@@ -334,9 +334,7 @@ class Watcher:
             "beat": (self._in_beat_folder, BEAT_EVENTS),
         }[watch.kind]
         handler = _Handler(watch, handle, self._hears.lost)
-        observed = self._observer.schedule(
-            handler, watch.path, recursive=watch.kind == "tree", event_filter=events
-        )
+        observed = self._observer.schedule(handler, watch.path, recursive=watch.kind == "tree", event_filter=events)
         emitter = next(emitter for emitter in self._observer.emitters if emitter.watch == observed)
         # inotify's watches of a tree as watchdog keeps them; on other systems, or should it keep them elsewhere
         # one day, nothing is known folder by folder.
@@ -398,11 +396,7 @@ class Watcher:
         if by_path is None:
             return []
         watched = {path for path, number in by_path.copy().items() if number != -1}
-        return [
-            path
-            for path, _ in folders(tree.path)
-            if os.fsencode(path) not in watched and os.access(path, os.R_OK)
-        ]
+        return [path for path, _ in folders(tree.path) if os.fsencode(path) not in watched and os.access(path, os.R_OK)]
 
     def _find_links(self) -> dict[str, str]:
         """Folders that trees hold by symlink only: where each really lies, and its name in the tree."""

@@ -140,7 +140,12 @@ METHODS: dict[str, Method] = {
             "block",
             "One record and where its copies lie, or exactly its bytes.",
             (
-                Param("id", "string", "uuid or content id, `@SESSION` behind it if need be", required=True),
+                Param(
+                    "id",
+                    "string",
+                    "uuid or content id, `@SESSION` behind it if need be; `#PATH`: one value of it",
+                    required=True,
+                ),
                 Param("raw", "boolean", "its bytes, behind a line that says how many"),
                 Param("info", "boolean", "where its copies lie, which is told anyway"),
             ),
@@ -160,6 +165,66 @@ METHODS: dict[str, Method] = {
             "Bring the Map up to date now; answered when that is done.",
             (Param("paths", "strings", "only these files and folders; absent: everything"),),
             lane="quick",
+        ),
+        Method(
+            "capture",
+            "Keep sessions' bytes in the Vault; answered when that is done.",
+            (Param("sessions", "strings", "ids of sessions, or prefixes of them; absent: every session"),),
+            lane="quick",
+        ),
+        Method(
+            "generations",
+            "What the Vault keeps: of a session, or of all.",
+            (Param("session", "string", "only of this session"),),
+        ),
+        Method(
+            "prune",
+            "Make a session's live transcript smaller, or say what that would do.",
+            (
+                Param("session", "string", "id of the session, or a prefix of it", required=True),
+                Param("level", "string", "gentle (what it is if absent), standard or aggressive"),
+                Param("apply", "boolean", "do it; absent: only plan and prove it"),
+            ),
+            lane="quick",
+        ),
+        Method(
+            "prune_check",
+            "Prove the last prune of a session once more, from Vault and live transcript.",
+            (Param("session", "string", "id of the session, or a prefix of it", required=True),),
+            lane="quick",
+        ),
+        Method(
+            "restore",
+            "Put a kept state of a session back, or say what that would do.",
+            (
+                Param("session", "string", "id of the session, or a prefix, `@vN` behind it: that state", True),
+                Param("full", "boolean", "the longest copy of every record there ever was"),
+                Param("to", "string", "absolute path of a new file to write instead"),
+                Param("apply", "boolean", "do it; absent: only say what it would do"),
+            ),
+            lane="quick",
+        ),
+        Method(
+            "undo",
+            "Take the last prune of a session back, or say what that would do.",
+            (
+                Param("session", "string", "id of the session, or a prefix of it", required=True),
+                Param("apply", "boolean", "do it; absent: only say what it would do"),
+            ),
+            lane="quick",
+        ),
+        Method(
+            "diff",
+            "What a session lost between two of its states, thread by thread.",
+            (
+                Param(
+                    "session",
+                    "string",
+                    "id of the session, or a prefix; `@vA..vB` behind it: these states",
+                    required=True,
+                ),
+                Param("limit", "integer", "at most so many blocks of a thread, the largest first; 0 is all"),
+            ),
         ),
         Method(
             "subscribe",
@@ -200,8 +265,12 @@ def parse(line: bytes, version: str) -> Request:
         raise Malformed(-32600, 'a request has "jsonrpc":"2.0" and a "method"', id=id)
     method = METHODS.get(name)
     if method is None:
-        raise Malformed(-32601, f"this daemon ({version}, protocol {PROTOCOL}) knows no method {name[:80]!r}",
-                        "if the client is newer, restart the daemon; `hello` lists the methods", id)
+        raise Malformed(
+            -32601,
+            f"this daemon ({version}, protocol {PROTOCOL}) knows no method {name[:80]!r}",
+            "if the client is newer, restart the daemon; `hello` lists the methods",
+            id,
+        )
     if params is None:
         params = {}
     if not isinstance(params, dict):

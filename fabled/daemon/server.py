@@ -58,8 +58,22 @@ class _Client:
     """One connection: what has come, what is to go, and since when it stands still. Owned by the server's loop."""
 
     __slots__ = (
-        "busy", "closed", "ended", "events", "got", "id", "last", "left", "line_since", "malformed", "out",
-        "out_bytes", "searched", "socket", "subscribed", "watched",
+        "busy",
+        "closed",
+        "ended",
+        "events",
+        "got",
+        "id",
+        "last",
+        "left",
+        "line_since",
+        "malformed",
+        "out",
+        "out_bytes",
+        "searched",
+        "socket",
+        "subscribed",
+        "watched",
     )
 
     def __init__(self, connection: socket.socket, now: float) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+import msgspec
 import structlog
 
 from fabled.daemon import memory
@@ -19,6 +20,7 @@ from fabled.daemon.inbox import Asked, Batch, Inbox, Job
 from fabled.daemon.trouble import of_sqlite, storage_trouble
 from fabled.errors import FabledError, NotRunning, StorageFault
 from fabled.indexer import Indexer, IndexReport, Progress
+from fabled.pruner import Automatic, Outlook, perform
 from fabled.store.ledger import Loss
 
 log = structlog.get_logger()
@@ -28,6 +30,12 @@ SWEEP = Job("sweep")
 IDLE = Job("idle")
 REPAIR = Job("repair")
 INDEX = Job("index")
+KEEP = Job("keep")
+
+# How often a replaced transcript's old file is looked at for what a client still writes to it.
+DRAIN_SECONDS = 0.1
+# So long the end waits for drains; what is left then is carried over at the next start.
+LAST_DRAIN_SECONDS = 2.5
 
 # A pass over everything stands back for waiting paths, but not before it has done this much itself.
 YIELD_SECONDS = 10.0
@@ -75,6 +83,7 @@ class Health:
     """roots that were not there at the last pass over everything"""
     notes: tuple[str, ...] = ()
     losses: tuple[Loss, ...] = ()
+    outlook: Outlook = field(default_factory=Outlook)
     storage: StorageWait | None = None
 
 
@@ -107,11 +116,15 @@ class Writer:
         tells: Tells | None = None,
         *,
         renew: Callable[[str], Indexer] | None = None,
+        keeps: Callable[[Indexer], Automatic] | None = None,
     ) -> None:
-        """`renew` leaves the Map for a new one, for the reason given, and makes an indexer over that."""
+        """`renew` leaves the Map for a new one, for the reason given, and makes an indexer over that; `keeps` makes
+        what captures and prunes, over an indexer."""
         self._inbox = inbox
         self._renew = renew
         self._indexer = indexer
+        self._keeps = keeps
+        self._automatic = keeps(indexer) if keeps is not None else None
         self._place = _ident(indexer.map.path)
         self._stopping = stopping
         self._tells = tells or Tells()
@@ -159,10 +172,14 @@ class Writer:
         phase: Literal["stopped", "failed"] = "stopped"
         try:
             self._note_losses()
-            while (batch := self._inbox.take()) is not None:
-                self._batch(batch)
+            self._recover()
+            while (batch := self._inbox.take(DRAIN_SECONDS if self._draining() else None)) is not None:
+                if batch.paths or batch.jobs or batch.overfull:
+                    self._batch(batch)
+                self._drain()
+            self._last_drain()
         except _Stopping:
-            pass
+            self._last_drain()
         except Exception:
             log.exception("writer.failed")
             phase = "failed"
@@ -177,7 +194,8 @@ class Writer:
     def _batch(self, batch: Batch) -> None:
         make, self._next = self._next, None
         if make is not None:
-            self._indexer = make()
+            self._last_drain()
+            self._over(make())
         self._set(phase="working", in_hand=len(batch.paths) + len(batch.jobs) + batch.overfull)
         try:
             self._do(batch)
@@ -188,7 +206,7 @@ class Writer:
         self._set(phase="idle", in_hand=0)
 
     def _do(self, batch: Batch) -> None:
-        jobs = {asked.job.name: asked for asked in batch.jobs if asked.job.name != "index"}
+        jobs = {asked.job.name: asked for asked in batch.jobs if asked.job in _OWN}
         index = [asked for asked in batch.jobs if asked.job.name == "index"]
         mended = False
         anew = not self._in_place() and self._begin_anew("its file was removed")
@@ -212,6 +230,11 @@ class Writer:
                     self._answer(index, report=report)
         for reply in jobs["repair"].replies if "repair" in jobs else ():
             reply.set_result(mended or anew)
+        for asked in batch.jobs:
+            if asked.job.params:
+                self._perform(asked)
+        if "keep" in jobs:
+            self._keep()
         if "idle" in jobs or (not len(self._inbox) and self._wal_bytes() > BIG_WAL_BYTES):
             self._idle()
         if self._read_since > BIG_WORK_BYTES and not len(self._inbox):
@@ -245,6 +268,10 @@ class Writer:
             self._answer(index, report=report)
         if first:
             self._set(first_pass_done=True, progress=None)
+            if self._automatic is not None:
+                self._automatic.adopt(self._stopping.is_set)
+                self._look_out()
+                self._inbox.ask(KEEP, "the first pass is done")
             self._tells.ready(self._health)
 
     def _update(self, paths: tuple[str, ...] | None, waiting: Iterable[Asked]) -> IndexReport | None:
@@ -424,10 +451,114 @@ class Writer:
         if self._renew is None:
             return False
         log.error("map.begun_anew", reason=reason)
-        self._indexer = self._renew(reason)
+        self._last_drain()
+        self._over(self._renew(reason))
         self._place = _ident(self._indexer.map.path)
         self._set(changes=self._health.changes + 1)
         return True
+
+    # ── keeping and pruning ─────────────────────────────────────────────────────────────────────────────────
+
+    def _over(self, indexer: Indexer) -> None:
+        """Goes on with another indexer."""
+        self._indexer = indexer
+        self._automatic = self._keeps(indexer) if self._keeps is not None else None
+
+    def _recover(self) -> None:
+        """What a process before this one left half done, before anything is read."""
+        if self._automatic is None:
+            return
+        try:
+            for told in self._automatic.recover():
+                log.warning("prune.recovered", reason=told)
+        except Exception as fault:
+            if storage_trouble(fault) is None and not isinstance(fault, FabledError | OSError):
+                raise
+            log.error("prune.unrecovered", reason=str(fault))
+
+    def _perform(self, asked: Asked) -> None:
+        """One request for a verb; its answer or its fault goes to everyone who asked."""
+        name = asked.job.name
+        begun = time.monotonic()
+        try:
+            if self._automatic is None:
+                raise FabledError("this daemon keeps nothing", "")
+            value = perform(self._automatic.pruner, name, msgspec.json.decode(asked.job.params))
+        except Exception as fault:
+            if not isinstance(fault, FabledError):
+                if of_sqlite(fault) and storage_trouble(fault) is None:
+                    raise
+                log.exception("request.failed", reason=name)
+                fault = FabledError(f"{name} failed: {_named(fault)}", "fabled logs")
+            self._answer((asked,), fault=fault)
+            return
+        log.info(f"{name}.done", seconds=round(time.monotonic() - begun, 3), **_told_of(value))
+        if value.get("applied") or value.get("captured"):
+            self._tells.event(name, {"session_id": value.get("session_id"), **_told_of(value)})
+        self._look_out()
+        for reply in asked.replies:
+            if not reply.done():
+                reply.set_result(value)
+
+    def _keep(self) -> None:
+        """One thing that is due unasked; then again, behind whatever waits."""
+        if self._automatic is None or not self._health.first_pass_done:
+            return
+        try:
+            done = self._automatic.turn(lambda: self._stopping.is_set() or self._inbox.paths_due())
+        except Exception as fault:
+            if storage_trouble(fault) is None and not isinstance(fault, FabledError):
+                if of_sqlite(fault):
+                    raise
+                log.exception("keep.failed")
+            else:
+                log.warning("keep.postponed", reason=str(fault))
+            done = None
+        if done is not None:
+            facts = _told_of(done.value)
+            if done.refused is not None:
+                log.info(f"{done.what}.refused", session=done.session_id, reason=done.refused.code)
+            else:
+                log.info(f"{done.what}.done", session=done.session_id, **facts)
+                self._tells.event(done.what, {"session_id": done.session_id, **facts})
+                self._set(changes=self._health.changes + 1)
+            self._inbox.ask(KEEP, "there may be more")
+        self._look_out()
+
+    def _look_out(self) -> None:
+        """How keeping and pruning stand, for `status`."""
+        if self._automatic is None:
+            return
+        try:
+            self._set(outlook=self._automatic.outlook())
+        except Exception as fault:
+            if storage_trouble(fault) is None:
+                raise
+            log.warning("outlook.unread", reason=str(fault))
+
+    def _draining(self) -> bool:
+        return self._automatic is not None and bool(self._automatic.pruner.drains)
+
+    def _drain(self) -> None:
+        if not self._draining():
+            return
+        assert self._automatic is not None
+        try:
+            for told in self._automatic.pruner.visit(time.monotonic()):
+                log.warning("drain.over", reason=told)
+        except Exception as fault:
+            if storage_trouble(fault) is None and not isinstance(fault, FabledError | OSError):
+                raise
+            log.warning("drain.postponed", reason=str(fault))
+
+    def _last_drain(self) -> None:
+        """Before the end, or before another Map: drains come to theirs, if that takes no longer than usual."""
+        until = time.monotonic() + LAST_DRAIN_SECONDS
+        while self._draining() and time.monotonic() < until:
+            self._drain()
+            time.sleep(DRAIN_SECONDS / 2)
+        if self._automatic is not None:
+            self._automatic.pruner.leave()
 
     def _idle(self) -> None:
         try:
@@ -450,6 +581,19 @@ def _ident(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+_OWN = frozenset((START, SWEEP, IDLE, REPAIR, KEEP))
+"""The writer's own jobs, each one at a time."""
+
+
+def _told_of(value: Mapping[str, Any]) -> dict[str, object]:
+    """The figures of an answer that the log and subscribers are told; no text of transcripts."""
+    names = ("level", "applied", "before_bytes", "after_bytes", "captured", "bytes", "logical_bytes", "generation")
+    told: dict[str, object] = {name: value[name] for name in names if value.get(name) is not None}
+    if value.get("refused"):
+        told["refused"] = ",".join(one["code"] for one in value["refused"])
+    return told
 
 
 def _named(fault: BaseException) -> str:

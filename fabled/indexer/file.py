@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..store.batch import AGENTS, MEMBERSHIP, TITLE_RANK, TURN_KINDS, FileRow, short_key, title_of
+from ..store.batch import AGENTS, MEMBERSHIP, TITLE_RANK, TURN_KINDS, FileRow, Twin, short_key, title_of
 from ..store.schema import CALL, ORPHAN, TASK
 from ..store.vault import Place, Source
 from ..transcript import text as t
@@ -38,6 +38,7 @@ class FileScan:
         row: FileRow,
         source: Source,
         old: dict[bytes, int],
+        twins: dict[bytes, Twin],
         known: FileRow | None,
         whole: bool,
     ) -> None:
@@ -47,6 +48,14 @@ class FileScan:
         self.row = row
         self.source = source
         self.old = old
+        """checksum → record of the lines this file held before"""
+        self.twins = twins
+        """checksum → what is known of a line that another state of this transcript holds"""
+        self.unlike: set[int] = set()
+        """records whose best copy this file has changed: `twins` is behind"""
+        self.met: set[int] = set()
+        """sessions of the lines found in `twins`"""
+        self.orders: dict[int, tuple[int, str]] = {row.id: row.order}
         self.replaced = known if whole else None
         self.whole = whole
         self.bytes = 0
@@ -124,14 +133,16 @@ class FileScan:
         self.bytes += line.length + 1
         data = line.data
         if data:
-            if self.old and not line.cuts and self.row.project is not None:
-                check = digest(data)
-                record = self.old.get(check)
-                if record is not None:
-                    self._same(record, line.offset, len(data), line.number, check)
-                    if line.complete:
-                        self.resume = (line.offset + line.length + 1, line.number + 1)
-                    return
+            if (
+                (self.old or self.twins)
+                and not line.cuts
+                and self.row.project is not None
+                and (self.row.agent is None or self.agent_key is not None)
+                and self._recognised(digest(data), line.offset, len(data), line.number)
+            ):
+                if line.complete:
+                    self.resume = (line.offset + line.length + 1, line.number + 1)
+                return
             try:
                 whole = strict_loads(data) if data[:1] == b"{" and data[-1:] == b"}" and not line.cuts else None
             except ValueError:
@@ -164,6 +175,18 @@ class FileScan:
         if line.complete:
             self.resume = (line.offset + line.length + 1, line.number + 1)
 
+    def _recognised(self, check: bytes, offset: int, length: int, number: int) -> bool:
+        """Whether a line's bytes are known from elsewhere; its copy is then noted without parsing it."""
+        record = self.old.get(check)
+        if record is not None:
+            self._same(record, offset, length, number, check)
+            return True
+        twin = self.twins.get(check)
+        if twin is None or twin[0] in self.unlike:
+            return False
+        self._twin(twin, offset, length, number, check)
+        return True
+
     def _same(self, record: int, offset: int, length: int, number: int, check: bytes) -> None:
         """A record whose bytes the old row of this file already held."""
         assert self.replaced is not None
@@ -171,6 +194,24 @@ class FileScan:
         batch.copies.append((self.row.id, offset, length, number, check, record))
         batch.moved.append((self.row.id, offset, length, record, self.replaced.id))
         batch.weight += 100
+
+    def _twin(self, twin: Twin, offset: int, length: int, number: int, check: bytes) -> None:
+        """A record whose best copy has these very bytes, in another state of this transcript."""
+        record, session, file, at = twin
+        batch = self.scan.batch
+        if session not in self.met:
+            self.met.add(session)
+            self._session(self.map.session_name(session))
+        batch.copies.append((self.row.id, offset, length, number, check, record))
+        batch.weight += 100
+        order = self.orders.get(file)
+        if order is None:
+            best = self.map.file(file)
+            order = self.orders[file] = best.order if best is not None else (1 << 62, "")
+        if (*self.row.order, offset) < (*order, at):
+            batch.pointers.append((self.row.id, offset, length, record, self.row.agent))
+            self.scan.pointed.add(record)
+            self.twins[check] = (record, session, self.row.id, offset)
 
     def _record(self, obj: dict[str, Any], offset: int, length: int, number: int, check: bytes, recalled: bool) -> None:
         map_, row = self.map, self.row
@@ -331,6 +372,8 @@ class FileScan:
         best = map_.file(found.file)
         better = best is None or (-length, *self.row.order, offset) < (-found.length, *best.order, found.offset)
         moved = self.replaced is not None and found.file == self.replaced.id
+        if better:
+            self.unlike.add(found.id)
         if found.digest == check:
             if better or moved:
                 batch.pointers.append((self.row.id, offset, length, found.id, self.row.agent))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..store.batch import Batch, FileRow
+from ..store.batch import Batch, FileRow, Twin
 from ..store.vault import Place, Source
 from ..transcript.record import DIGEST_BYTES, digest, lines
 from .file import TAIL_CHECK, FileScan
@@ -24,6 +24,8 @@ SLICE_SECONDS = 0.8
 SMALL_PREFIX = 48 << 10
 """A prefix up to this size is compared as a whole."""
 SAMPLES = 6
+TWIN_BYTES = 16 << 10
+"""From this size on it pays to look for the file's lines in the other states of its transcript."""
 YOUNG_NS = 20_000_000
 """A file changed so shortly before being read may change again under the same mtime (kernel ticks: up to 10 ms)."""
 
@@ -83,9 +85,12 @@ class Scan:
             row = self._grown(known, source, place) if known is not None else None
             whole = row is None
             old: dict[bytes, int] = {}
+            twins: dict[bytes, Twin] = {}
             if row is None:
                 if known is not None or unfinished is not None:
                     self.flush()
+                elif place.session is not None and source.size >= TWIN_BYTES:
+                    twins = self._twins(place.session, place.agent)
                 if unfinished is not None:
                     self.map.doom([unfinished.id])
                 row = self.map.new_file(self.batch, place, known)
@@ -95,7 +100,9 @@ class Scan:
             self.totals.changed += 1
             self.totals.whole += whole and known is not None
             try:
-                finished = self._read(FileScan(self, place, row, source, old, known, whole), stop, tell, began_ns)
+                finished = self._read(
+                    FileScan(self, place, row, source, old, twins, known, whole), stop, tell, began_ns
+                )
             except (OSError, ValueError, RecursionError):
                 self._keep(row, known, whole, False)
                 raise
@@ -107,6 +114,22 @@ class Scan:
             return finished
         finally:
             source.close()
+
+    def _twins(self, session: str, agent: str | None) -> dict[bytes, Twin]:
+        """The records of a transcript's other states, by checksum: a generation holds the live file's bytes, and the
+        live file a generation's. Of the live one and the newest generation, which have most in common with any."""
+        number = self.map.number_of(session)
+        if number is None:
+            return {}
+        if agent is None:
+            self.flush()  # another state may have been read just now; a new subagent's seldom has
+        name = self.map.name(agent) if agent is not None else None
+        twins: dict[bytes, Twin] = {}
+        for file in self.map.states_of(number, session, name)[:2]:
+            twins.update(self.map.twins(file, name))
+        if twins:
+            self.flush()
+        return twins
 
     def _keep(self, row: FileRow, known: FileRow | None, whole: bool, finished: bool) -> None:
         """Notes which row stands for the file: one that is to replace another does so only once it is finished."""

@@ -394,6 +394,8 @@ class Indexer:
                 if (live := self._by_id(number)) is not None
             ]
         for live in lives:
+            if self.ledger.ours(live.path, live.stamp[1], live.stamp[2]):
+                continue  # a prune made it so, and left nothing out that no generation holds
             largest = self.map.largest_generation(row.session)
             if largest is not None and live.resume_offset * 2 < largest:
                 only = self.map.only_in_generations(row.session, live.id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fabled.present import find, health, lists
+from fabled.present import cost, find, health, keep, lists
 from fabled.present.terminal import Style, finish, visible
 
 __all__ = ["Style", "text", "visible"]
@@ -23,6 +23,13 @@ _COMMANDS: dict[str, Callable[[Mapping[str, Any], Style], list[str]]] = {
     "sessions": lists.sessions,
     "projects": lists.projects,
     "spans": lists.spans,
+    "capture": keep.capture,
+    "generations": keep.generations,
+    "prune": keep.prune,
+    "prune_check": keep.prune_check,
+    "restore": keep.restore,
+    "undo": keep.undo,
+    "diff": cost.diff,
 }
 
 

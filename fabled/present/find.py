@@ -288,6 +288,10 @@ def block(value: Value, style: Style) -> list[str]:
                      f"{count(best['length'])}   sha256 {str(best['sha256'])[:16]}…   "
                      f"{'immutable' if best.get('generation') else 'live'}")
         lines.append(f"{'':<10}{path(str(best['path']), style)}")
+    part = value.get("part")
+    if part:
+        lines.append(f"{'value':<10}{one_line(str(part['path']))}   {count(part['length'])} bytes at "
+                     f"{count(part['offset'])} of the record   sha256 {str(part['sha256'])[:16]}…")
     for number, copy in enumerate(copies):
         reduced = ", reduced" if copy.get("fidelity") == "reduced" else ""
         mark = "  best" if copy is best else ""

@@ -82,6 +82,10 @@ PLAIN = {
     "sessions": ("sessions", ("session_id", "project", "first_ts", "last_ts", "threads", "records", "title")),
     "projects": ("projects", ("project", "sessions", "threads", "records", "last_ts")),
     "spans": ("spans", ("kind", "line", "offset", "length", "uuid")),
+    "generations": (
+        "generations",
+        ("session_id", "part", "generation", "at", "logical_bytes", "bytes", "reason", "retired", "path"),
+    ),
     "check": ("checks", ("id", "ok", "tested", "failed", "message")),
 }
 

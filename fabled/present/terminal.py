@@ -15,7 +15,10 @@ from typing import Any
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 # Our own signs where only ASCII can be shown.
-_ASCII = {"●": "*", "○": "o", "…": "...", "█": "#", "─": "-", "·": "|", "✓": "ok", "✗": "FAIL", "—": "-", "▌": "|"}
+_ASCII = {
+    "●": "*", "○": "o", "…": "...", "█": "#", "─": "-", "·": "|", "✓": "ok", "✗": "FAIL", "—": "-", "▌": "|",
+    "→": "->", "▸": ">",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

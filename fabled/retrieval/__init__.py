@@ -1,4 +1,4 @@
-"""Answers search, thread and block.
+"""Answers search, thread and block, and says what states a session has and what lies between two of them.
 
 Rows come from `store.queries`, bytes from `store.reading`, words from `transcript.render`; printing is left to others.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from .block import block, block_bytes
 from .common import Reader
+from .diff import diff
 from .search import search
+from .states import generations, resolved
 from .thread import thread
 
-__all__ = ["Reader", "block", "block_bytes", "search", "thread"]
+__all__ = ["Reader", "block", "block_bytes", "diff", "generations", "resolved", "search", "thread"]

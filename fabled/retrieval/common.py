@@ -32,6 +32,8 @@ class Reader:
 
     queries: Queries
     vault: Vault
+    ledger: str | None = None
+    """path of the Ledger, for what no transcript can tell"""
 
 
 # Parameters

@@ -20,6 +20,10 @@ Reread = Callable[[str, int, int, bytes], t.Facts | None]
 """Reads a span (path, offset, length, digest) again and says what it holds; None where that cannot be proved."""
 
 
+Twin = tuple[int, int, int, int]
+"""(record, session, file and offset of its best copy) of a record whose best copy has the same bytes."""
+
+
 def title_of(facts: t.Facts) -> str:
     """A one-line title from a record's text."""
     return " ".join((facts.text or facts.thinking)[: 2 * t.TITLE_LIMIT].split())[: t.TITLE_LIMIT]

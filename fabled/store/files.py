@@ -8,7 +8,10 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 
 from ..errors import Refused, StorageFault
 
@@ -110,3 +113,44 @@ class Lock:
                 return int(file.read(32).strip() or b"x")
         except (OSError, ValueError):
             return None
+
+
+def sync_folder(path: str) -> None:
+    """Makes the names in a folder durable. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class Scratch:
+    """A file without a name, for content that is weighed and proven before anything is made of it."""
+
+    def __init__(self, folder: str) -> None:
+        """Raises OSError where the folder takes no file."""
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=1 << 20)  # noqa: SIM115 (closed by `close`)
+        self._sum = sha256()
+        self.length = 0
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._sum.update(data)
+        self.length += len(data)
+
+    def lines(self) -> Iterator[bytes]:
+        """Its lines, each with its LF; from the beginning each time, one reader at a time."""
+        self._file.seek(0)
+        yield from self._file
+
+    def chunks(self) -> Iterator[bytes]:
+        """Its bytes."""
+        self._file.seek(0)
+        while data := self._file.read(1 << 20):
+            yield data
+
+    def sha256(self) -> bytes:
+        return self._sum.digest()
+
+    def close(self) -> None:
+        self._file.close()

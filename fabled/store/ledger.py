@@ -63,9 +63,9 @@ class Kept:
     """path of the generation that holds its bytes, once it is retired"""
 
 
-State = Literal["begun", "linked", "replaced", "done", "given_up", "undone"]
+State = Literal["begun", "linked", "replaced", "done", "given_up"]
 """Of a journal row: the temporary file may exist; the old file has its hidden name and the new one may have taken its
-place; the old file is being drained; all is well; nothing was changed; taken back by an undo."""
+place; the old file is being drained; all is well; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +229,13 @@ class Ledger:
         rows = self._db.execute(f"SELECT {','.join(_KEPT)} FROM generations WHERE retired_at IS NULL ORDER BY number")
         return {kept.origin: kept for kept in (Kept(*row) for row in rows)}
 
+    def stamps(self) -> set[tuple[int, int, int, int]]:
+        """The stamps of live files whose bytes a generation holds."""
+        rows: Any = self._db.execute(
+            "SELECT dev,ino,size,mtime_ns FROM generations WHERE retired_at IS NULL AND mtime_ns>=0"
+        )
+        return set(rows)
+
     def keep(self, kept: Kept) -> None:
         """Records a generation that is durable in the Vault."""
         marks = ",".join("?" * len(_KEPT))
@@ -285,12 +292,13 @@ class Ledger:
             )
         ]
 
-    def ours(self, path: str, ino: int) -> bool:
-        """Whether the file now at a path is one that a replacement of ours made."""
+    def ours(self, path: str, ino: int, size: int) -> bool:
+        """Whether the file now at a path is one that a replacement of ours made, and at least as long as it was."""
         return bool(
             self._db.execute(
-                "SELECT 1 FROM prunes WHERE path=? AND new_ino=? AND state IN ('linked','replaced','done','undone')",
-                (path, ino),
+                "SELECT 1 FROM prunes WHERE path=? AND new_ino=? AND new_length<=? AND "
+                "state IN ('linked','replaced','done')",
+                (path, ino, size),
             ).fetchall()
         )
 

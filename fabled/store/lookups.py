@@ -10,7 +10,7 @@ from typing import Any
 
 from ..transcript import text as t
 from . import schema as s
-from .batch import FileRow, Known, short_key
+from .batch import FileRow, Known, Twin, short_key
 from .database import Database
 
 
@@ -41,6 +41,42 @@ class Lookups(Database):
     def file(self, number: int) -> FileRow | None:
         row = self.db.execute(self._FILE + " WHERE id=?", (number,)).fetchone()
         return self._file(row) if row else None
+
+    # Capturing
+
+    def live_files(self, session_id: str) -> list[tuple[str, str, bool]]:
+        """(path, project folder, whether it is a subagent's) of the live files that hold records of a session, or are
+        named for it."""
+        rows = self.db.execute(
+            "SELECT DISTINCT path,coalesce(folder,''),agent IS NOT NULL FROM files WHERE generation IS NULL AND "
+            "(id IN (SELECT a.file FROM sessions s JOIN file_sessions a ON a.session=s.id WHERE s.session_id=?1) OR "
+            "substr(path,-length(?1)-7)='/'||?1||'.jsonl') AND id NOT IN (SELECT file FROM doomed) ORDER BY path",
+            (session_id,),
+        )
+        return [(str(path), str(folder), bool(agent)) for path, folder, agent in rows]
+
+    def live_stamps(self) -> list[tuple[str, bool, str | None, tuple[int, int, int, int]]]:
+        """(path, whether it is a subagent's, session of its records, stamp) of all live files stored whole."""
+        rows = self.db.execute(
+            "SELECT f.path,f.agent IS NOT NULL,s.session_id,f.dev,f.ino,f.size,f.mtime_ns FROM files f LEFT JOIN "
+            "sessions s ON s.id=f.session WHERE f.generation IS NULL AND f.complete AND f.size>0 AND f.id NOT IN "
+            "(SELECT file FROM doomed)"
+        )
+        return [(path, bool(agent), name, (a, b, c, d)) for path, agent, name, a, b, c, d in rows]
+
+    def stored_whole(self, path: str) -> bool:
+        """Whether all of a file is stored."""
+        rows = self.db.execute("SELECT 1 FROM files WHERE path=? AND complete AND replaces IS NULL", (path,))
+        return rows.fetchone() is not None
+
+    def shorter_than_kept(self, path: str) -> bool:
+        """Whether a generation holds a record of a live file at greater length."""
+        rows = self.db.execute(
+            "SELECT 1 FROM files l JOIN copies c ON c.file=l.id JOIN copies g ON g.record=c.record JOIN files f ON "
+            "f.id=g.file WHERE l.path=? AND f.generation IS NOT NULL AND g.length>c.length LIMIT 1",
+            (path,),
+        )
+        return rows.fetchone() is not None
 
     # Looking up what is known
 
@@ -108,6 +144,39 @@ class Lookups(Database):
     def digests(self, file: int) -> dict[bytes, int]:
         """digest → record of a file's copies."""
         return dict(self.db.execute("SELECT digest,record FROM copies WHERE file=? ORDER BY offset DESC", (file,)))
+
+    def number_of(self, session_id: str) -> int | None:
+        """The number of a session, stored or just given."""
+        found = self._sessions.get(session_id)
+        if found is None:
+            row = self.db.execute("SELECT id FROM sessions WHERE session_id=?", (session_id,)).fetchone()
+            found = row[0] if row else None
+        return found
+
+    def states_of(self, session: int, name: str, agent: int | None) -> list[int]:
+        """The files stored whole that are states of one transcript, by their paths: the live one, then the newest.
+
+        `name`: the session its folder or its own name tells.
+        """
+        rows = self.db.execute(
+            "SELECT f.id FROM file_sessions a JOIN files f ON f.id=a.file WHERE a.session=?1 AND f.agent IS ?3 AND "
+            "f.complete AND f.replaces IS NULL AND f.id NOT IN (SELECT file FROM doomed) AND "
+            "CASE WHEN f.agent IS NOT NULL THEN instr(f.path,'/'||?2||'/subagents/')>0 "
+            "WHEN f.generation IS NULL THEN substr(f.path,-length(?2)-7)='/'||?2||'.jsonl' "
+            "ELSE instr(f.path,'/'||?2||'/v')>0 END ORDER BY f.rank DESC, f.path",
+            (session, name, agent),
+        )
+        return [file for (file,) in rows]
+
+    def twins(self, file: int, agent: int | None) -> Iterator[tuple[bytes, Twin]]:
+        """The records of a file whose best copy has the bytes it has there, by checksum."""
+        for check, *twin in self.db.execute(
+            "SELECT c.digest,r.id,r.session,r.file,r.offset FROM copies c JOIN records r ON r.id=c.record "
+            "JOIN copies b ON b.file=r.file AND b.offset=r.offset WHERE c.file=? AND b.digest=c.digest AND "
+            "r.agent IS ?",
+            (file, agent),
+        ):
+            yield check, (twin[0], twin[1], twin[2], twin[3])
 
     def samples(self, file: int, offsets: Iterable[int], below: int) -> list[tuple[int, int, bytes]]:
         """(offset, length, digest) of copies near the given offsets, all before `below`."""
@@ -192,6 +261,26 @@ class Lookups(Database):
                 (session, live),
             )
         ]
+
+    def live_transcripts(self, least: int = 0) -> list[str]:
+        """Paths of live main transcripts that had at least so many bytes when last read, the largest first."""
+        rows = self.db.execute(
+            "SELECT path FROM files WHERE generation IS NULL AND agent IS NULL AND replaces IS NULL AND "
+            "coalesce(size,0)>=? AND id NOT IN (SELECT file FROM doomed) ORDER BY size DESC, path",
+            (least,),
+        )
+        return [path for (path,) in rows]
+
+    def kept_spans(self, uuid: bytes, session_id: str) -> list[tuple[str, int, int, bytes]]:
+        """(path, offset, length, digest) of a record's copies in the generations of one transcript, the longest
+        first."""
+        rows = self.db.execute(
+            "SELECT f.path,c.offset,c.length,c.digest FROM records r JOIN copies c ON c.record=r.id JOIN files f ON "
+            "f.id=c.file WHERE r.uuid=? AND f.generation IS NOT NULL AND f.agent IS NULL AND "
+            "instr(f.path,'/'||?||'/v')>0 ORDER BY c.length DESC, f.rank",
+            (uuid, session_id),
+        )
+        return [(path, offset, length, check) for path, offset, length, check in rows]
 
     def largest_generation(self, session: int) -> int | None:
         """Logical bytes of the session's largest generation."""

@@ -22,7 +22,7 @@ from ..transcript.query import glob
 from ..transcript.text import OTHER, SIDECHAIN
 from . import schema as s
 from .marker import Marker
-from .rows import Copy, Hit, Record, Thread, TurnRow, Where
+from .rows import Copy, Hit, Record, State, Thread, TurnRow, Where
 
 TEXT_WEIGHT, THINKING_WEIGHT, PARTS_WEIGHT = 1.0, 0.5, 1.0
 """BM25 weights of the columns of `fts`: a thought is worth less than what was said."""
@@ -526,6 +526,56 @@ class Queries:
             session,
         )
         return row[0] if row else None
+
+    # States of a transcript
+
+    def states(self, session_id: str | None = None) -> list[State]:
+        """The generations of transcripts and the live ones, of one session or of all; by session, the live one last."""
+        rows = self._rows(
+            "SELECT id,path,coalesce(folder,''),generation,rank,size,resume_offset,mtime_ns FROM files "
+            "WHERE agent IS NULL AND replaces IS NULL AND id NOT IN (SELECT file FROM doomed) AND (?1 IS NULL OR "
+            "CASE WHEN generation IS NULL THEN substr(path,-length(?1)-7)='/'||?1||'.jsonl' "
+            "ELSE instr(path,'/'||?1||'/')>0 END)",
+            session_id,
+        )
+        found = []
+        for number, path, folder, generation, rank, size, read, mtime in rows:
+            above, name = os.path.split(path)
+            owner = name.removesuffix(".jsonl") if generation is None else os.path.basename(above)
+            if session_id is None or owner == session_id:
+                found.append(State(number, path, folder, owner, generation, rank, size or 0, read, mtime or 0))
+        return sorted(found, key=lambda state: (state.session_id, state.rank, state.mtime_ns, state.path))
+
+    def project_of(self, session_id: str | None = None) -> dict[str, str | None]:
+        """session → its project, of one or all."""
+        return dict(
+            self._rows("SELECT session_id,project FROM sessions WHERE ?1 IS NULL OR session_id=?1", session_id)
+        )
+
+    def fidelity(self, file: int) -> tuple[int, int, int]:
+        """(records, how many of them as long as the longest copy, how many that no other file holds) of one file."""
+        row = self._rows(
+            "SELECT count(*), coalesce(sum(c.length>=r.length),0), coalesce(sum(NOT EXISTS (SELECT 1 FROM copies o "
+            "WHERE o.record=c.record AND o.file<>c.file)),0) FROM copies c JOIN records r ON r.id=c.record "
+            "WHERE c.file=?",
+            file,
+        )[0]
+        return row[0], row[1], row[2]
+
+    def tokens_of(self, records: Iterable[int]) -> dict[int, int]:
+        """About how many tokens each record has to say, as its best copy has it."""
+        return dict(
+            self._rows("SELECT id,tokens FROM records WHERE id IN (SELECT value FROM json_each(?))", _json(records))
+        )
+
+    def copies_in(self, file: int) -> dict[int, list[tuple[int, int, bytes]]]:
+        """record → (offset, length, digest) of its copies in one file."""
+        found: dict[int, list[tuple[int, int, bytes]]] = {}
+        for record, *copy in self._rows(
+            "SELECT record,offset,length,digest FROM copies WHERE file=? ORDER BY offset", file
+        ):
+            found.setdefault(record, []).append((copy[0], copy[1], copy[2]))
+        return found
 
     # Health
 

@@ -111,3 +111,30 @@ class TurnRow:
     file: int
     rank: int
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One stored state of a session's transcript: a generation, or the live file."""
+
+    file: int
+    path: str
+    folder: str
+    session_id: str
+    generation: str | None
+    rank: int
+    size: int
+    """bytes on the disk"""
+    read: int
+    """logical bytes that the Map has read; an unfinished last line is not among them"""
+    mtime_ns: int
+
+    @property
+    def name(self) -> str:
+        """How a state is called: `v3-raw`, or `live`."""
+        return self.generation or "live"
+
+    @property
+    def bytes(self) -> int:
+        """The logical bytes."""
+        return self.size if self.generation is None else self.read

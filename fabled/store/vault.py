@@ -1,6 +1,6 @@
 """Knows where transcripts and their generations lie, and reads their bytes by span.
 
-Making generations is left to their writer; what the bytes say, to `transcript`.
+Making generations is left to `generations`; what the bytes say, to `transcript`.
 
 Offsets are logical: in a compressed generation they count uncompressed bytes.
 """
@@ -24,10 +24,13 @@ LIVE_RANK = 1 << 30
 """Rank of a live transcript among the copies of a record: behind every generation."""
 
 _GENERATION = re.compile(r"v(\d{1,9})-(raw|pruned)\.jsonl(\.zst)?")
+SEEK_TABLE, SEEKABLE = 0x184D2A5E, 0x8F92EAB1
+"""The magic numbers of the zstd seekable format: of the skippable frame with the table, and at the table's end."""
 _NOT_TRANSCRIPTS = frozenset({"tool-results"})
 
 
-def _zstd() -> Any:
+def codec() -> Any:
+    """The zstd module: of the standard library where that has one."""
     try:
         from compression import zstd
     except ImportError:
@@ -108,10 +111,12 @@ class Vault:
             match = _GENERATION.fullmatch(name)
             if match is None or len(parts) < 3:
                 return None
-            agent = _agent(parts[-2]) if len(parts) > 3 and parts[2] == "subagents" else None
-            if len(parts) > 3 and agent is None:
-                return None
-            return Place(real, folder, parts[1], agent, f"v{int(match[1])}-{match[2]}", int(match[1]))
+            generation, number = f"v{int(match[1])}-{match[2]}", int(match[1])
+            if len(parts) == 3:
+                return Place(real, folder, parts[1], None, generation, number)
+            if parts[2] != "subagents" or len(parts) == 4:
+                return None  # another file of the session, however it is named
+            return Place(real, folder, parts[1], _agent(parts[-2]), generation, number, _meta(real))
         if not name.endswith(".jsonl") or not _NOT_TRANSCRIPTS.isdisjoint(parts[:-1]):
             return None
         stem = name[: -len(".jsonl")]
@@ -224,7 +229,7 @@ class Vault:
         """A file opened for reading by logical offsets. Raises OSError."""
         fd = open_regular(path)
         if not path.endswith(".zst"):
-            return Source(fd, None)
+            return plain(fd)
         try:
             status = os.fstat(fd)
             key = (path, status.st_ino, status.st_size, status.st_mtime_ns)
@@ -272,7 +277,17 @@ def _agent(name: str) -> str:
 
 
 def _meta(path: str) -> str:
-    return path[: -len(".jsonl")] + ".meta.json"
+    return path.removesuffix(".zst")[: -len(".jsonl")] + ".meta.json"
+
+
+def plain(fd: int) -> Source:
+    """A file that is read as it stands, whatever its name."""
+    return Source(fd, None)
+
+
+def packed(fd: int) -> Source:
+    """A zstd file that is read as what it holds, whatever its name. Raises OSError."""
+    return Source(fd, _Frames(fd, os.fstat(fd).st_size))
 
 
 class Source:
@@ -332,10 +347,10 @@ class _Frames:
         count, flags, magic = struct.unpack("<IBI", os.pread(fd, 9, packed_size - 9))
         width = 12 if flags & 0x80 else 8
         length = count * width + 9
-        if magic != 0x8F92EAB1 or length + 8 > packed_size:
+        if magic != SEEKABLE or length + 8 > packed_size:
             return False
         head = os.pread(fd, 8, packed_size - length - 8)
-        if struct.unpack("<II", head) != (0x184D2A5E, length):
+        if struct.unpack("<II", head) != (SEEK_TABLE, length):
             return False
         rows = os.pread(fd, count * width, packed_size - length)
         packed = logical = 0
@@ -351,7 +366,7 @@ class _Frames:
         return True
 
     def _scan(self, fd: int, packed_size: int) -> None:
-        zstd = _zstd()
+        zstd = codec()
         at = logical = 0
         while at < packed_size:
             start, plain = at, 0
@@ -398,7 +413,7 @@ class _Frames:
         if self._last is not None and self._last[0] == number:
             return self._last[1]
         packed, size, _, plain = self.table[number]
-        zstd = _zstd()
+        zstd = codec()
         try:
             data = zstd.decompress(os.pread(fd, size, packed))
         except zstd.ZstdError as fault:

@@ -65,6 +65,8 @@ _walker = json.JSONDecoder(strict=False, parse_int=_long_int)
 
 strict_loads = orjson.loads
 """The value of one JSON text as the client writes it; raises ValueError for anything odd."""
+compact = orjson.dumps
+"""A value as JSON without blanks; raises TypeError for what JSON cannot hold."""
 
 
 def loads(data: bytes) -> Any:

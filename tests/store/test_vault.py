@@ -67,6 +67,9 @@ STORED: list[tuple[str, str, str | None, str, int]] = [
     (f"{P}/{S}/v12-pruned.jsonl.zst", S, None, "v12-pruned", 12),
     (f"{P}/{S}/v007-raw.jsonl", S, None, "v7-raw", 7),
     (f"{P}/{S}/subagents/agent-a01/v3-raw.jsonl.zst", S, "a01", "v3-raw", 3),
+    (f"{P}/{S}/subagents/agent-a01/v3-raw.jsonl", S, "a01", "v3-raw", 3),
+    (f"{P}/{S}/subagents/workflows/wf_1/agent-w/v0-raw.jsonl.zst", S, "w", "v0-raw", 0),
+    (f"{P}/{S}/subagents/agent-a/subagents/agent-b/v0-raw.jsonl.zst", S, "b", "v0-raw", 0),
 ]
 NOTHING_LIVE = [
     f"{P}/{S}.jsonl.bak",
@@ -86,6 +89,10 @@ NOTHING_STORED = [
     f"{P}/{S}/x/v0-raw.jsonl",
     f"{P}/{S}/v0-raw.jsonl.gz",
     f"{P}/{S}/tool-results/v0-raw.jsonl",
+    f"{P}/{S}/tool-results/toolu_1.txt/v0-raw.zst",
+    f"{P}/{S}/subagents/v0-raw.jsonl.zst",
+    f"{P}/{S}/subagents/agent-a/v0-raw.meta.json",
+    f"{P}/{S}/.fabled-12-0123456789abcdef.tmp",
     f"{P}/{S}/notes.jsonl",
     "v0-raw.jsonl",
 ]
@@ -107,9 +114,9 @@ def test_a_generation_is_known_by_where_it_lies(
     path: str, session: str, agent: str | None, generation: str, rank: int, tmp_path: Path, vault: Vault
 ) -> None:
     """A generation's session, subagent, number and kind are in its path; it ranks before the live transcript."""
-    assert vault.place(str(tmp_path / "vault" / path)) == v.Place(
-        str(tmp_path / "vault" / path), P, session, agent, generation, rank
-    )
+    real = str(tmp_path / "vault" / path)
+    meta = f"{os.path.dirname(real)}/{generation}.meta.json" if agent else None
+    assert vault.place(real) == v.Place(real, P, session, agent, generation, rank, meta)
     assert rank < LIVE_RANK
 
 
