@@ -81,10 +81,11 @@ class Keeping:
         self.settle()
         return value
 
-    def settle(self) -> None:
+    def settle(self, visits: int = 1_000) -> None:
         """The drains' time goes by, by their own clock."""
         now = time.monotonic()
-        while self.pruner.drains:
+        while self.pruner.drains and visits:
+            visits -= 1
             now += 60
             self.pruner.visit(now)
 

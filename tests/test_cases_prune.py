@@ -23,7 +23,7 @@ SESSION = make_uuid("case")
 @pytest.fixture(scope="module")
 def filler() -> bytes:
     """Over a megabyte of an ordinary session."""
-    return working_day(120, SESSION).data
+    return working_day(20, SESSION, 26_000).data
 
 
 def settled(home: Keeping, data: bytes, level: str) -> None:

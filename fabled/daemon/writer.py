@@ -34,6 +34,8 @@ KEEP = Job("keep")
 
 # How often a replaced transcript's old file is looked at for what a client still writes to it.
 DRAIN_SECONDS = 0.1
+# So long sessions are captured or pruned before waiting paths have their turn.
+KEEP_SECONDS = 0.5
 # So long the end waits for drains; what is left then is carried over at the next start.
 LAST_DRAIN_SECONDS = 2.5
 
@@ -501,20 +503,25 @@ class Writer:
                 reply.set_result(value)
 
     def _keep(self) -> None:
-        """One thing that is due unasked; then again, behind whatever waits."""
+        """What is due unasked, for a moment; then again, behind whatever waits."""
         if self._automatic is None or not self._health.first_pass_done:
             return
-        try:
-            done = self._automatic.turn(lambda: self._stopping.is_set() or self._inbox.paths_due())
-        except Exception as fault:
-            if storage_trouble(fault) is None and not isinstance(fault, FabledError):
-                if of_sqlite(fault):
-                    raise
-                log.exception("keep.failed")
-            else:
-                log.warning("keep.postponed", reason=str(fault))
-            done = None
-        if done is not None:
+        until = time.monotonic() + KEEP_SECONDS
+        more = True
+        while more and time.monotonic() < until and not self._stopping.is_set():
+            try:
+                done = self._automatic.turn(lambda: self._stopping.is_set() or self._inbox.paths_due())
+            except Exception as fault:
+                if storage_trouble(fault) is None and not isinstance(fault, FabledError):
+                    if of_sqlite(fault):
+                        raise
+                    log.exception("keep.failed")
+                else:
+                    log.warning("keep.postponed", reason=str(fault))
+                done = None
+            more = done is not None
+            if done is None:
+                break
             facts = _told_of(done.value)
             if done.refused is not None:
                 log.info(f"{done.what}.refused", session=done.session_id, reason=done.refused.code)
@@ -522,6 +529,7 @@ class Writer:
                 log.info(f"{done.what}.done", session=done.session_id, **facts)
                 self._tells.event(done.what, {"session_id": done.session_id, **facts})
                 self._set(changes=self._health.changes + 1)
+        if more or self._inbox.paths_due():
             self._inbox.ask(KEEP, "there may be more")
         self._look_out()
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..config import Config, cleanup_days
 from ..errors import FabledError, NotFound, Refused, StorageFault
-from ..store import generations, replace
 from ..store.ledger import Entry
+from ..store.recover import recover
 from ..transcript.rules import Level
 from . import due
 from .due import Candidate, Refusal, Verdict
@@ -73,16 +74,18 @@ class Automatic:
         self.why = why
         self.disabled = ""
         self._failed: dict[str, float] = {}
+        self._waiting: deque[tuple[str, str]] = deque()
+        """sessions that were due to be captured when last looked, and why"""
 
     def recover(self) -> list[str]:
         """Ends what a process before this one left half done; what was found, in words. Before anything is read."""
         pruner = self.pruner
         folders = {os.path.dirname(entry.path) for entry in pruner.ledger.journal()}
-        found = replace.recover(
+        found = recover(
             pruner.ledger, pruner.step, folders=sorted(folders), drain_seconds=pruner.config.prune.drain_seconds
         )
-        generations.sweep(pruner.config.places.vault)
-        return [one.what for one in found]
+        pruner.drains += [(one.path, one.drain) for one in found if one.drain is not None]
+        return [f"{one.path}: {one.what}" for one in found]
 
     def adopt(self, stop: Callable[[], bool]) -> None:
         """Takes up generations that the Ledger does not know: it was lost, or they came from another machine."""
@@ -94,10 +97,14 @@ class Automatic:
 
     def _capture(self, stop: Callable[[], bool]) -> Done | None:
         pruner, now = self.pruner, time.time()
-        days = cleanup_days(pruner.config.places)
-        for session_id, reason in pruner.capturer.due(now, pruner.config.capture.quiet_seconds, days):
+        if not self._waiting:
+            # Finding out looks at every file: once for all that are due, not once for each.
+            days = cleanup_days(pruner.config.places)
+            self._waiting.extend(pruner.capturer.due(now, pruner.config.capture.quiet_seconds, days))
+        while self._waiting:
             if stop():
                 return None
+            session_id, reason = self._waiting.popleft()
             if self._failed.get(session_id, 0) > now - due.FRUITLESS_SECONDS:
                 continue
             try:

@@ -23,11 +23,12 @@ from ..transcript import sent
 from . import compose, due
 from .compose import State
 from .due import Refusal
-from .verb import Pruner, each, made_by, quiet_for, refused, unanswered
+from .verb import Pruner, each, in_one_line, made_by, quiet_for, refused, unanswered
 
 _VERSION = re.compile(r"v?(\d{1,9})(-raw|-pruned)?")
 
 
+@in_one_line()
 def undo(pruner: Pruner, session_id: str, apply: bool = False) -> dict[str, Any]:
     """Takes back the last prune of a session; what was appended since stays. Without `apply` it only says so.
 
@@ -88,6 +89,7 @@ def _to_undo(pruner: Pruner, session_id: str, path: str) -> Entry | None:
     return None
 
 
+@in_one_line()
 def restore(
     pruner: Pruner,
     session_id: str,

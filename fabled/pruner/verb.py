@@ -58,6 +58,17 @@ class Weighed:
 Lines = Callable[[], Iterator[bytes]]
 
 
+@contextmanager
+def in_one_line() -> Iterator[None]:
+    """What the disk refuses becomes one of our own faults; nothing was changed then, replacing has its own care."""
+    try:
+        yield
+    except (OSError, EOFError) as fault:
+        where = f"{fault.filename}: " if isinstance(fault, OSError) and fault.filename else ""
+        why = (fault.strerror if isinstance(fault, OSError) else None) or str(fault)
+        raise StorageFault(f"the disk refused, so nothing was changed: {where}{why}", "fabled check --deep") from fault
+
+
 class Pruner:
     """Owner of the drains that still run; on the writer's OS thread."""
 
@@ -113,6 +124,7 @@ class Pruner:
             raise BadRequest(f"there is no level {level[:40]!r}", f"one of {', '.join(get_args(Level))}")
         return self.attempt(session_id, level, apply)[0]  # type: ignore[arg-type]
 
+    @in_one_line()
     def attempt(
         self,
         session_id: str,

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from . import splice
-from .lines import FIRM, FIXED, FULL, MOVABLE, OTHER, PROGRESS, SIDE, Fact, Survey
+from .lines import FIRM, FIXED, FULL, MOVABLE, OTHER, PROGRESS, PROMPT, SIDE, Fact, Survey
 from .text import milliseconds
 
 BRIDGED_MS = 6_000
@@ -63,7 +63,10 @@ class Keeping:
         self.sent = self.last | self.preserved | (self.named - self.pointed)
         if survey.naming is not None:
             self.sent.add(survey.naming)
-        self.held = self.sent | self.pointed | self.doubled | self.near | set(starts)
+        self.held = self.sent | self.pointed | self.doubled | self.near | set(starts) | self._across()
+        self.last_prompt = self._last_prompt()
+        if self.last_prompt is not None:
+            self.held.add(self.last_prompt)
         ends = self.last if self.collapsing else self.last | self.heads
         self.held |= {up for at in ends if (up := self.parent(at)) is not None}
 
@@ -77,6 +80,24 @@ class Keeping:
         facts = self.facts
         chain = (at for at in range(len(facts) - 1, -1, -1) if self._linked(facts[at]))
         return {len(facts) - 1, next(chain, len(facts) - 1)} if facts else set()
+
+    def _last_prompt(self) -> int | None:
+        """The last real prompt: it stays, so that the thinking since then is known again."""
+        again = {at for at, _ in self.survey.repeats}
+        facts = self.facts
+        return next((at for at in range(len(facts) - 1, -1, -1) if facts[at].flags & PROMPT and at not in again), None)
+
+    def _across(self) -> set[int]:
+        """The records from before the last compaction that one behind it hangs on: the client asks whether it did."""
+        found: set[int] = set()
+        for at in range(self.before, len(self.facts)):
+            up = self.parent(at)
+            while up is not None and up < self.before and up not in found:
+                found.add(up)
+                if self.facts[up].kind != PROGRESS:
+                    break
+                up = self.parent(up)
+        return {at for at in found if self.facts[at].kind != PROGRESS}
 
     def _goes_on_above(self) -> bool:
         """Whether the last record of the main chain has children further up, so that a request may end with those."""
@@ -102,6 +123,7 @@ class Keeping:
         """
         facts = self.facts
         found: dict[int, set[int]] = {}
+        again = {at for at, same in self.survey.repeats if same}
         loose: set[int] = set()  # progress records that hang on an unknown one; they are no links themselves
         main: int | None = None
         for at, fact in enumerate(facts):
@@ -111,10 +133,10 @@ class Keeping:
             )
             if fact.kind == PROGRESS and open_end:
                 loose.add(at)
-            if not self._linked(fact):
+            if not self._linked(fact) or at in again:
                 continue
             if open_end:
-                found[at] = {near for near in (at - 1, main) if near is not None and near >= 0}
+                found[at] = {main} if main is not None else set()
             main = at
         if found:
             times = sorted(

@@ -174,14 +174,13 @@ def plan(survey: Survey, level: Level, stored: Mapping[str, str], limits: Limits
         return Plan(level, dict(stored), (), ("no record of the conversation is in the transcript",))
     facts = survey.facts
     kept = keeping.Keeping(survey, starts.values(), level != "gentle")
-    prompts = [at for at, fact in enumerate(facts) if fact.flags & PROMPT]
     content = starts["aggressive" if level == "aggressive" else "standard"]
     scene = _Scene(
         survey,
         level,
         starts["ui"],
         content,
-        min(content, prompts[-1]) if prompts else content,
+        content if kept.last_prompt is None else min(content, kept.last_prompt),
         frozenset(kept.preserved | kept.doubled | kept.named),
         AGGRESSIVE_CHARS if level == "aggressive" else max(limits.tool_result_chars, SHORTEST_CUT),
     )
