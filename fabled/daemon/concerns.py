@@ -41,6 +41,8 @@ def concerns(
         said = f"the Map's log of changes has grown to {counts['wal_bytes'] >> 20} MB: a program keeps reading the Map"
         found.append(Concern("wal", said, f"end what has {config.places.map_db} open"))
     found += _losses(health.losses)
+    if health.outlook.disabled:
+        found.append(Concern("prune_stopped", f"nothing is pruned by itself: {health.outlook.disabled}"))
     found += _transcripts(counts, health)
     return tuple(found)
 

@@ -18,10 +18,11 @@ from ..errors import FabledError, NotFound, Refused, StorageFault
 from ..store.ledger import Entry
 from ..store.recover import recover
 from ..transcript.rules import Level
-from . import due
+from . import due, selfcheck
 from .due import Candidate, Refusal, Verdict
 from .verb import Pruner, session_of
 
+WEEK_SECONDS = 7 * 86_400
 SHOWN = 50
 """Sessions whose verdict `status` tells, the largest first."""
 
@@ -30,7 +31,7 @@ SHOWN = 50
 class Done:
     """One thing done unasked."""
 
-    what: Literal["capture", "prune"]
+    what: Literal["capture", "prune", "check"]
     session_id: str
     value: Mapping[str, Any]
     refused: Refusal | None = None
@@ -72,7 +73,7 @@ class Automatic:
         self.pruner = pruner
         self.level = level
         self.why = why
-        self.disabled = ""
+        self.disabled = self._distrust()
         self._failed: dict[str, float] = {}
         self._waiting: deque[tuple[str, str]] = deque()
         """sessions that were due to be captured when last looked, and why"""
@@ -93,7 +94,35 @@ class Automatic:
 
     def turn(self, stop: Callable[[], bool]) -> Done | None:
         """Does the one thing that is due most, if any: a capture before a prune. Ask again after each."""
-        return self._capture(stop) or self._prune(stop)
+        return self._capture(stop) or self._prune(stop) or self._check()
+
+    def _distrust(self) -> str:
+        """A prune that did not stand its check: nothing more is pruned unasked until a check by hand succeeds."""
+        for session_id, (_, ok, message) in sorted(self.pruner.ledger.checks().items()):
+            if not ok:
+                return f"the check of {session_id} failed ({message}); fabled prune {session_id} --check"
+        return ""
+
+    def _check(self) -> Done | None:
+        """Proves a prune once more: soon after it was made, and every week (PRUNING, section 8)."""
+        ledger = self.pruner.ledger
+        if self.level is None or self.disabled or self.pruner.drains:
+            return None
+        checks = ledger.checks()
+        now = time.time()
+        for entry in ledger.journal():
+            at = checks.get(entry.session_id, (0, True, ""))[0]
+            due_now = entry.what == "prune" and entry.state == "done" and (at < entry.at or now - at > WEEK_SECONDS)
+            if due_now and self._failed.get(entry.session_id, 0) <= now - due.FRUITLESS_SECONDS:
+                try:
+                    value = selfcheck.run(self.pruner, entry.session_id)
+                except FabledError as fault:  # its transcript is gone, or cannot be read now
+                    self._failed[entry.session_id] = now
+                    ledger.checked(entry.session_id, True, f"not checked: {fault.message}"[:500])
+                    continue
+                self.disabled = self._distrust()
+                return Done("check", entry.session_id, {"checks": len(value["checks"])})
+        return None
 
     def _capture(self, stop: Callable[[], bool]) -> Done | None:
         pruner, now = self.pruner, time.time()
@@ -175,6 +204,7 @@ class Automatic:
     def outlook(self) -> Outlook:
         """How things stand now."""
         now, settings = time.time(), self.pruner.config.prune
+        self.disabled = self._distrust()
         rows = []
         for one in self.candidates()[:SHOWN]:
             if self.level is None:

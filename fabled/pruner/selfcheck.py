@@ -71,6 +71,8 @@ def run(pruner: Pruner, session_id: str) -> dict[str, Any]:
         path for path in replace.leftover_files([os.path.dirname(live)]) if not any(p == live for p, _ in pruner.drains)
     ]
     say("leftovers", [f"{path} was left behind" for path in left], 1, "nothing was left behind")
+    failed = [f"{one['id']}: {one['message']}" for one in checks if not one["ok"]]
+    pruner.ledger.checked(session_id, not failed, "; ".join(failed)[:500])
     return {"session_id": session_id, "checks": checks}
 
 

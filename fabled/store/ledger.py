@@ -322,3 +322,16 @@ class Ledger:
             f"INSERT OR REPLACE INTO attempts VALUES({marks})",
             tuple(getattr(attempt, name) for name in _ATTEMPT),
         )
+
+    # Self-checks
+
+    def checked(self, session_id: str, ok: bool, message: str) -> None:
+        """Records how the check of a session's last prune went."""
+        self._write(
+            "check", "INSERT OR REPLACE INTO checks VALUES(?,?,?,?)", (session_id, int(time.time()), ok, message)
+        )
+
+    def checks(self) -> dict[str, tuple[int, bool, str]]:
+        """(when, whether all was well, what was not) of the last check of each session."""
+        rows = self._db.execute("SELECT session_id,at,ok,message FROM checks")
+        return {session_id: (at, bool(ok), message) for session_id, at, ok, message in rows}

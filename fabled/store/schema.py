@@ -103,6 +103,8 @@ CREATE TABLE windows(session_id TEXT NOT NULL, name TEXT NOT NULL, uuid TEXT NOT
 CREATE TABLE attempts(
     session_id TEXT PRIMARY KEY, at INTEGER NOT NULL, size INTEGER NOT NULL, level TEXT NOT NULL, outcome TEXT NOT NULL,
     message TEXT NOT NULL, fruitless INTEGER NOT NULL, not_before INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE checks(
+    session_id TEXT PRIMARY KEY, at INTEGER NOT NULL, ok INTEGER NOT NULL, message TEXT NOT NULL) WITHOUT ROWID;
 """,
 )
 """One script for each version: an older Ledger is brought forward by those it lacks, after a backup.

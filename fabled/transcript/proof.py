@@ -144,21 +144,26 @@ def uuids(case: _Case) -> Faults:
     have = Counter(fact.uuid for fact in case.seen.after if fact.uuid is not None)
     if +want != have:
         yield f"{(+want - have).total()} records are missing and {(have - want).total()} are new"
-    kept: set[tuple[str | None, bytes]] = set()
+    fates: dict[
+        tuple[str | None, bytes], str
+    ] = {}  # of each record's first copy: the rule that took it, "" if it stands
     dropped = {line: change for line, _, change in case.dropped()}
     for line, fact in enumerate(case.seen.before):
         change = dropped.get(line)
+        key = (fact.uuid, fact.digest)
         if change is None:
-            kept.add((fact.uuid, fact.digest))
-        elif not _may_go(case, line, fact, change, kept):
+            fates.setdefault(key, "")
+            continue
+        rule = change.rules[0] if len(change.rules) == 1 else "several"
+        if rule == "G4":  # a repetition shares the fate of its first copy
+            rule = fates.get(key, "no earlier copy")
+        fates.setdefault(key, rule)
+        if fact.opaque or change.uuid != fact.uuid or not (rule == "" or _may_go(case, line, fact, rule)):
             yield f"line {line} ({fact.type}) went by {'+'.join(change.rules)}"
 
 
-def _may_go(case: _Case, line: int, fact: Fact, change: Change, kept: set[tuple[str | None, bytes]]) -> bool:
-    """Whether the rule that took a line may take such a one."""
-    if fact.opaque or len(change.rules) != 1 or change.uuid != fact.uuid:
-        return False
-    rule = change.rules[0]
+def _may_go(case: _Case, line: int, fact: Fact, rule: str) -> bool:
+    """Whether a rule may take such a line."""
     if rule[0] not in LEVELS[case.plan.level]:
         return False
     if rule == "G3":
@@ -167,8 +172,6 @@ def _may_go(case: _Case, line: int, fact: Fact, change: Change, kept: set[tuple[
         return False
     if rule == "G1":
         return fact.type == "progress"
-    if rule == "G4":
-        return (fact.uuid, fact.digest) in kept
     if rule == "G5":
         return fact.type == "attachment" and fact.subtype == "prompt_snapshot" and _outside(case, line, "ui")
     if rule == "S3":
@@ -296,7 +299,7 @@ def thinking(case: _Case) -> Faults:
         rest = iter(fact.thoughts)
         if now is not None and not all(one in rest for one in now.thoughts):
             yield f"line {line}: a thinking block was changed"
-        recent = case.prompt is None or line >= case.prompt
+        recent = case.prompt is not None and line >= case.prompt
         collapsed = now is None and case.seen.changes[line].rules == ("S3",) if line in case.seen.changes else False
         if recent and not collapsed and (now is None or now.thoughts != fact.thoughts):
             yield f"line {line}: thinking since the last prompt is gone"
@@ -329,6 +332,9 @@ def boundary(case: _Case) -> Faults:
     if case.boundary is None:
         return
     fact, now = case.seen.before[case.boundary], case.seen.line_after(case.boundary)
+    stand = {one.digest for one in case.seen.after}
+    if now is None and fact.digest in stand:  # the line was a repetition
+        now = fact
     if now is None:
         yield "the last compaction is gone"
         return
@@ -336,8 +342,7 @@ def boundary(case: _Case) -> Faults:
         yield "the last compaction was changed"
     for line in range(case.boundary + 1, len(case.seen.before)):
         if case.seen.before[line].summary:
-            kept = case.seen.line_after(line)
-            if kept is None or kept.digest != case.seen.before[line].digest:
+            if case.seen.before[line].digest not in stand:
                 yield "the summary of the last compaction is gone or changed"
             break
     gone = case.preserved - case.left

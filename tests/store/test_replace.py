@@ -202,6 +202,20 @@ def test_one_replacement_at_a_time(place: Place) -> None:
     replace.hold(str(place.live), reserve_bytes=0).close()
 
 
+def test_a_file_replaced_while_it_is_opened_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was looked at must be what is held."""
+    real = os.open
+
+    def other(path: str, *arguments: Any, **more: Any) -> int:
+        if path == str(place.live):
+            place.live.rename(place.live.with_suffix(".before"))
+            place.live.write_bytes(OLD)
+        return real(path, *arguments, **more)
+
+    monkeypatch.setattr(os, "open", other)
+    assert reason(place.live) == "changed"
+
+
 def test_another_process_is_kept_out_until_its_holder_ends(place: Place) -> None:
     """The lock is the kernel's: it ends with the process, however that ends."""
     code = (
@@ -687,6 +701,20 @@ def test_a_fresh_kill_is_drained_for_the_whole_time(place: Place) -> None:
     now = time.monotonic()
     assert not told.drain.visit(now)
     assert told.drain.visit(now + 6)
+
+
+def test_a_half_made_carrying_over_is_found_among_lines_like_it(place: Place) -> None:
+    """The longest piece counts: lines without an id may stand there twice."""
+    with open(place.live, "ab", buffering=0) as late:
+        drain = place.swap(drain_seconds=0)
+        late.write(b'{"mode":1}\n{"late":1}\n')
+        drain.leave()
+    end = len(OLD) + 23
+    place.ledger.set(place.entry, drain_from=len(OLD), drain_to=end, drain_at=len(NEW))
+    place.append(b'{"mode":1}\n{"other":1}\n{"mode":1}\n{"la')
+    replace.recover(place.ledger, drain_seconds=0)
+    assert place.live.read_bytes() == NEW + b'{"mode":1}\n{"other":1}\n{"mode":1}\n{"late":1}\n'
+    assert place.names == ["s.jsonl"]
 
 
 def test_a_live_file_written_anew_in_place_is_not_ours(place: Place) -> None:
