@@ -15,12 +15,9 @@ import stat
 import time
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from ..errors import Refused, StorageFault
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 CHUNK = 1 << 20
 _OURS = re.compile(r"\.fabled-(.*)-[0-9a-f]{12}\.(new|old)", re.DOTALL)
@@ -223,7 +220,7 @@ class _Span(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: WriteableBuffer) -> int:
+    def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
         want = min(len(view), self._end - self._at)
         if want <= 0:
