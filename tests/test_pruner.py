@@ -321,6 +321,7 @@ def test_the_ownership_rule_in_all_its_cases(tmp_path: Path) -> None:
     assert code(idle, busy) == "shared"
     assert code(quiet=29) == "active" and code(quiet=31) is None
     assert code(busy) == "busy" and code(idle) is None
+    assert code(Owner(9, SESSION, "waiting", "")) == "busy", "it waits for a permission, in the middle of a turn"
     assert code(silent, unanswered=True) == "busy" and code(silent) is None
     assert code(idle, level="standard", quiet=3_599) == "open" and code(idle, level="standard", quiet=3_601) is None
     assert code(unanswered=True, quiet=100) == "busy" and code(unanswered=True, quiet=601) is None

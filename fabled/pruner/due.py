@@ -47,8 +47,8 @@ def may_touch(
         )  # fmt: skip
     if owners:
         owner = owners[0]
-        # A client that does not say how it is can only be judged by what it last wrote.
-        if owner.status == "busy" or (owner.status is None and unanswered):
+        # It says idle, busy, or waiting (for a permission); one that says nothing is judged by what it last wrote.
+        if owner.status not in ("idle", None) or (owner.status is None and unanswered):
             return Refusal("busy", f"a client is at work in it (pid {owner.pid}); try again when it waits for you")
         if level != "gentle" and quiet_for < settings.idle_seconds:
             return Refusal(

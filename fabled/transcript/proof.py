@@ -158,7 +158,8 @@ def uuids(case: _Case) -> Faults:
         if rule == "G4":  # a repetition shares the fate of its first copy
             rule = fates.get(key, "no earlier copy")
         fates.setdefault(key, rule)
-        if fact.opaque or change.uuid != fact.uuid or not (rule == "" or _may_go(case, line, fact, rule)):
+        fine = (rule == "" and fact.uuid is not None) or (rule and _may_go(case, line, fact, rule))
+        if fact.opaque or change.uuid != fact.uuid or not fine:
             yield f"line {line} ({fact.type}) went by {'+'.join(change.rules)}"
 
 
@@ -219,7 +220,7 @@ def parents(case: _Case) -> Faults:
         if fact.uuid is not None:
             up[fact.uuid] = fact.parent
     known: dict[str, object] = {}
-    collapsing = any(change.rules == ("S3",) for _, _, change in case.dropped())
+    collapsing = case.plan.level != "gentle"  # then what is above a preserved head may go
     for line, fact in enumerate(before):
         now = case.seen.line_after(line)
         if now is None or fact.uuid is None:

@@ -444,6 +444,21 @@ def test_a_faulty_prune_is_caught(level: Level, id_: str, mutant: Mutant) -> Non
     assert id_ in story.broken(level)
 
 
+@pytest.mark.parametrize("name", ["boundary", "progress", "title"])
+def test_a_repetition_may_go_with_its_first_copy_or_alone(name: str) -> None:
+    """G4 on a doubled compaction breaks nothing, on doubled progress that went whole neither; metadata has no uuid."""
+    story = Story()
+    story.honest("gentle")
+    at = len(story.before)
+    for lines in (story.before, story.after):
+        lines.insert(at - 4, story.before[story.at[name]])
+    story.records.insert(at - 4, story.records[story.at[name]])
+    story.at = {key: place + (place >= at - 4) for key, place in story.at.items()} | {"again": at - 4}
+    story.gone = {place + (place >= at - 4) for place in story.gone}
+    story.drop("again", "G4")
+    assert story.broken() == ({"I3", "I12"} if name == "title" else set())
+
+
 @pytest.mark.parametrize("rule", ["G2", "S2", "S1", "S4", "A1"])
 def test_edits_inside_a_window_are_caught(rule: str) -> None:
     """What is right before the window is wrong inside it (I9)."""
