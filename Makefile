@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test states lint bench clean
+.PHONY: help run demo test states race lint bench clean
 
 help:            ## what can be asked for
 	@awk -F '## ' '/^[a-z]+:.*## / { split($$1, name, ":"); printf "  make %-6s %s\n", name[1], $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ test: $(VENV)/.dev-ready    ## all tests
 
 states: $(VENV)/.dev-ready  ## the long form of the state machine: 2,000 histories (ARGS adds to pytest)
 	@FABLED_STATES=2000 $(BIN)/python -m pytest -n 0 -o timeout=0 tests/test_indexer_states.py $(ARGS)
+
+race: $(VENV)/.dev-ready    ## the long form of the races: 20,000 appends, 200 replacements, 200 prunes
+	@FABLED_RACE=20000 $(BIN)/python -m pytest -n 0 -o timeout=0 tests/test_race.py tests/test_race_prune.py $(ARGS)
 
 lint: $(VENV)/.dev-ready    ## ruff, mypy --strict and the import table
 	@$(BIN)/ruff check .

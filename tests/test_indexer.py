@@ -1384,3 +1384,26 @@ def test_a_next_best_copy_is_read_only_where_its_bytes_prove_it(home: Home) -> N
     home.index()
     assert len(hits(home, "godwit")) == 1
     settled(home)
+
+
+def test_a_generation_of_more_than_was_read_of_the_live_file_is_no_loss(home: Home) -> None:
+    """A file that grew since it was read is not smaller than the generation taken of it now."""
+    made = Transcript(make_uuid("grown"))
+    for number in range(5):
+        made.user(f"early {number}")
+    path = f"-home-ana-app/{made.session}.jsonl"
+    home.write(path, made.data)
+    home.index()
+    for number in range(50):
+        made.user(f"later {number} " + "x" * 100)
+    (home.root / path).write_bytes(made.data)
+    kept = home.vault_folder / "-home-ana-app" / made.session / "v0-raw.jsonl.zst"
+    kept.parent.mkdir(parents=True, mode=0o700)
+    kept.parent.parent.chmod(0o700)
+    kept.write_bytes(packed.seekable(made.data))
+    kept.chmod(0o400)
+    home.indexer.update([str(kept)])
+    assert home.ledger.losses() == []
+    home.index()
+    assert home.ledger.losses() == []
+    settled(home)

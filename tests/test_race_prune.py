@@ -40,7 +40,7 @@ def turns(writer: str) -> Iterator[bytes]:
 
 def append(path: Path, wrote: Path, count: int) -> None:
     """As the client: open, append, close, as fast as it can."""
-    lines = turns("a")
+    lines = turns(wrote.suffix)
     for _ in range(count):
         line = next(lines)
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -52,7 +52,7 @@ def append(path: Path, wrote: Path, count: int) -> None:
 
 def hold(path: Path, wrote: Path, count: int) -> None:
     """Keeps the file open over some lines, and opens it again within the time of a drain."""
-    lines, rng = turns("h"), random.Random(1)
+    lines, rng = turns(wrote.suffix), random.Random(wrote.suffix)
     while count > 0:
         fd = os.open(path, os.O_WRONLY | os.O_APPEND)
         for _ in range(rng.randint(1, 60)):

@@ -394,6 +394,8 @@ class Indexer:
                 if (live := self._by_id(number)) is not None
             ]
         for live in lives:
+            if row is not live and not self._current(live):
+                continue  # it may have grown to more than the generation since; its own scan will tell
             if self.ledger.ours(live.path, live.stamp[1], live.stamp[2]):
                 continue  # a prune made it so, and left nothing out that no generation holds
             largest = self.map.largest_generation(row.session)
@@ -403,6 +405,13 @@ class Indexer:
                     self.ledger.note("shrunk", self.map.session_name(row.session), live.path, only, 0)
             elif live.resume_offset * 2 >= (largest or 0):
                 self.ledger.made_good(live.path, live.stamp[2])
+
+    def _current(self, row: FileRow) -> bool:
+        """Whether a file has the size it had when it was read."""
+        try:
+            return os.stat(row.path).st_size == row.stamp[2]
+        except OSError:
+            return False
 
     def _by_id(self, number: int) -> FileRow | None:
         row = self.map.file(number)

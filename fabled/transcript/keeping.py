@@ -63,7 +63,7 @@ class Keeping:
         self.sent = self.last | self.preserved | (self.named - self.pointed)
         if survey.naming is not None:
             self.sent.add(survey.naming)
-        self.held = self.sent | self.pointed | self.doubled | self.near | set(starts) | self._across()
+        self.held = self.sent | self.pointed | self.doubled | self.near | set(starts)
         self.last_prompt = self._last_prompt()
         if self.last_prompt is not None:
             self.held.add(self.last_prompt)
@@ -87,17 +87,24 @@ class Keeping:
         facts = self.facts
         return next((at for at in range(len(facts) - 1, -1, -1) if facts[at].flags & PROMPT and at not in again), None)
 
-    def _across(self) -> set[int]:
-        """The records from before the last compaction that one behind it hangs on: the client asks whether it did."""
+    def _across(self, taken: Mapping[int, str], held: Collection[int]) -> set[int]:
+        """The records from before the last compaction that a kept one behind it hangs on.
+
+        The client moves whatever hangs on one of them to the end of what is preserved, so one of them has to be there.
+        """
         found: set[int] = set()
+        passed: set[int] = set()
         for at in range(self.before, len(self.facts)):
+            if (at in taken and at not in held) or at in self.repeated:
+                continue
             up = self.parent(at)
-            while up is not None and up < self.before and up not in found:
-                found.add(up)
-                if self.facts[up].kind != PROGRESS:
+            while up is not None and up not in passed:
+                passed.add(up)
+                if up < self.before and self.facts[up].kind != PROGRESS:
+                    found.add(up)
                     break
-                up = self.parent(up)
-        return {at for at in found if self.facts[at].kind != PROGRESS}
+                up = self.parent(up) if up in taken or self.facts[up].kind == PROGRESS else None
+        return found
 
     def _goes_on_above(self) -> bool:
         """Whether the last record of the main chain has children further up, so that a request may end with those."""
@@ -206,6 +213,7 @@ class Keeping:
         taken = {at: rule for at, rule in goes.items() if at not in self.repeated}
         fate = Fate(taken)
         held = self.held | self._backwards(taken)
+        held |= self._across(taken, held)
         if self.collapsing:
             self._spare_needed(fate, held)
         for at in held:
