@@ -54,6 +54,10 @@ class Weighed:
     """what the input figures of the last reply are multiplied by"""
     scratch: Scratch | None = None
 
+    def hear(self, before: sent.View, after: sent.View) -> None:
+        """What the client would send."""
+        self.tokens_before, self.tokens_after = sent.tokens(before), sent.tokens(after)
+
 
 Lines = Callable[[], Iterator[bytes]]
 
@@ -230,21 +234,22 @@ class Pruner:
         weighed.plan = plan
         weighed.scratch = self.scratch()
         outcome = rules.carry_out(held.lines(), plan, limits, ours, None, weighed.scratch.write)
-        seen = sent.view(held.lines())
-        after = sent.view(weighed.scratch.lines())
-        weighed.tokens_before, weighed.tokens_after = sent.tokens(seen), sent.tokens(after)
-        ratio = weighed.tokens_after / weighed.tokens_before if weighed.tokens_before else 1.0
-        if level != "gentle" and limits.lower_usage and ratio <= WORTH_LOWERING:
-            weighed.scratch.close()
-            weighed.scratch = self.scratch()
-            weighed.lower = ratio
-            outcome = rules.carry_out(held.lines(), plan, limits, ours, ratio, weighed.scratch.write)
+        if level != "gentle" and limits.lower_usage:
+            before, after = sent.tokens(sent.view(held.lines())), sent.tokens(sent.view(weighed.scratch.lines()))
+            ratio = after / before if before else 1.0
+            if ratio <= WORTH_LOWERING:
+                weighed.scratch.close()
+                weighed.scratch = self.scratch()
+                weighed.lower = ratio
+                outcome = rules.carry_out(held.lines(), plan, limits, ours, ratio, weighed.scratch.write)
         weighed.changes, weighed.counts = outcome.changes, outcome.rules
         weighed.after = outcome.after_bytes + held.size - held.length  # an unfinished last line is carried over
         refusal = due.worth_it(held.size, weighed.after, self.config.prune) or more(held.size, weighed.after)
         if refusal is not None and (refusal.code == "nothing" or not outcome.changes):
             return [Refusal("nothing", "there is nothing in it that this level removes")]
-        weighed.results = self.results(held.lines, weighed.scratch.lines, plan, weighed.changes, limits, ours)
+        weighed.results = self.results(
+            held.lines, weighed.scratch.lines, plan, weighed.changes, limits, ours, weighed.hear
+        )
         broken = [result for result in weighed.results if not result.ok]
         if broken:
             said = "; ".join(f"{result.id}: {result.message}" for result in broken[:3])
@@ -252,15 +257,24 @@ class Pruner:
         return [refusal] if refusal is not None else []
 
     def results(
-        self, before: Lines, after: Lines, plan: Plan, changes: Sequence[Change], limits: Limits, ours: Markers
+        self,
+        before: Lines,
+        after: Lines,
+        plan: Plan,
+        changes: Sequence[Change],
+        limits: Limits,
+        ours: Markers,
+        hear: Callable[[sent.View, sent.View], None] | None = None,
     ) -> Sequence[proof.Result]:
         """The invariants between a transcript and what a plan made of it."""
 
         def again() -> Sequence[Change]:
             second = rules.plan(rules.survey(after()), plan.level, plan.windows, limits, ours)
+            if not second.changes:
+                return ()
             return rules.carry_out(after(), second, limits, ours, None, lambda data: None).changes
 
-        return proof.prove(before, after, plan, changes, proof.Proven(vaulted=ours, again=again))
+        return proof.prove(before, after, plan, changes, proof.Proven(vaulted=ours, again=again, sent=hear))
 
     def scratch(self) -> Scratch:
         """A scratch file where our own data lies. Raises StorageFault."""

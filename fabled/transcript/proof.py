@@ -50,6 +50,8 @@ class Proven:
     floors: Floors | None = None
     again: Callable[[], Sequence[Change]] | None = None
     """the changes that the same prune would make of its own result (I16)"""
+    sent: Callable[[View, View], None] | None = None
+    """hears what the client would send before and after, which is found out anyway"""
 
 
 Faults = Iterator[str]
@@ -356,6 +358,8 @@ def model_view(case: _Case) -> Faults:
     seen = case.seen
     before = assemble(fact.said for fact in seen.before)
     after = assemble(fact.said for fact in seen.after)
+    if case.proven.sent is not None:
+        case.proven.sent(before, after)
     if before == after:
         return
     if case.plan.level == "gentle":
