@@ -13,6 +13,7 @@ from typing import Any
 
 from . import retrieval
 from .errors import BadRequest, NotFound, Unreadable
+from .recall import recall
 from .retrieval import Reader, block, search, thread
 from .retrieval.common import Params, iso, number_of, text_of, title
 from .transcript import query as q
@@ -179,4 +180,5 @@ METHODS: dict[str, Callable[[Reader, Params], dict[str, Any]]] = {
     "projects": projects,
     "spans": spans,
     "status_counts": status_counts,
+    "recall": recall,
 }

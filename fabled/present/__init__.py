@@ -23,6 +23,7 @@ _COMMANDS: dict[str, Callable[[Mapping[str, Any], Style], list[str]]] = {
     "sessions": lists.sessions,
     "projects": lists.projects,
     "spans": lists.spans,
+    "statusline": health.statusline,
 }
 
 
