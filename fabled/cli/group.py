@@ -26,13 +26,18 @@ COMMANDS = {
     "daemon": ("serve", "watch, index and answer, in the foreground"),
     "status": ("serve", "how fabled is"),
     "config": ("setup", "settings and places"),
+    "claude": ("claude", "let Claude Code search its own history"),
+    "hook": ("claude", "what Claude Code's hooks run"),
+    "mcp": ("claude", "the MCP server that Claude Code starts"),
+    "statusline": ("claude", "a line for Claude Code's status line"),
     "demo": ("demo", "see it work on a small invented history"),
 }
 SECTIONS = {
     "Find": ("search", "thread", "block"),
     "Look": ("status", "sessions", "projects"),
     "Keep": ("index", "check", "spans"),
-    "Set up": ("daemon", "config", "demo"),
+    "Set up": ("daemon", "config", "claude", "demo"),
+    "Machines": ("hook", "mcp", "statusline"),
 }
 
 
