@@ -9,6 +9,7 @@ something doubtful).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import log
 from typing import Any
 
-from .errors import BadRequest
+from .errors import BadRequest, FabledError
 from .retrieval import Reader, search, thread
 from .retrieval.common import Params, find_record, iso, number_of, text_of, thread_id, title
 from .store.reading import Reading
@@ -25,6 +26,7 @@ from .transcript import frame as f
 from .transcript import render
 from .transcript.query import STOP_WORDS
 from .transcript.record import uuid_text
+from .transcript.tokens import factor
 
 START_TOKENS, PROMPT_TOKENS, RECOVERY_TOKENS = 600, 800, 900
 """What each automatic recall may cost."""
@@ -34,11 +36,13 @@ RECENT_THREADS, RECENT_LOOKED_AT, RECENT_OF_A_SESSION = 5, 24, 2
 RECOVERY_THREADS = 60
 SEARCH_HITS, MOST_HITS = 8, 25
 TITLE_CHARS = 140
+LEARNED_FROM = 120
+"""Records looked at to learn what a token is."""
 SMALL_TOKENS = 60
 """A thread with fewer tokens ("yes", "go on") is listed only where there is nothing else."""
 
-PROMPT_WORDS, PROMPT_CHARS = 24, 4_000
-"""Of a long prompt so many words count, the rarest."""
+PROMPT_WORDS, PROMPT_CHARS, PROMPT_QUERY = 24, 4_000, 12
+"""Of a long prompt so many words count, the rarest, and of those that are rare so many are looked for."""
 SURE_WORDS, SURE_SHARE, RARE_SHARE, RARE_WORDS = 4, 0.6, 0.02, 2
 """A prompt brings up a thread by itself where one of its records holds this many of the prompt's words, this share of
 them by weight (rare words weigh more), and so many that stand in no more than this share of all records."""
@@ -60,7 +64,20 @@ def recall(reader: Reader, params: Params) -> dict[str, Any]:
     made = _WHAT.get(what)
     if made is None:
         raise BadRequest(f"recall has nothing called {what[:80]!r}", f"known are {', '.join(_WHAT)}")
+    if reader.token_factor is None:
+        reader.token_factor = _learned(reader)
     return _value(made(reader, params))
+
+
+def _learned(reader: Reader) -> float:
+    """What a token of this person's texts is, from some records; a few milliseconds, once for a connection."""
+    found = []
+    with Reading(reader.vault) as reading:
+        for copies in reader.queries.copies_of(reader.queries.latest_said(LEARNED_FROM)).values():
+            if copies and copies[0].length < 1 << 16:
+                with contextlib.suppress(FabledError):
+                    found.append(reading.object(copies))
+    return factor(found)
 
 
 def framed_value(text: str, value: Mapping[str, Any], closing: str = "") -> dict[str, Any]:
@@ -82,6 +99,20 @@ def _value(made: f.Framed) -> dict[str, Any]:
 
 def _nonce() -> str:
     return secrets.token_hex(4)
+
+
+def _framed(
+    reader: Reader,
+    passages: Sequence[f.Passage],
+    tokens: int,
+    *,
+    chars: int = f.MOST_CHARS,
+    opening: str = "",
+    closing: str = "",
+) -> f.Framed:
+    """The frame, with tokens as this person's texts have them."""
+    own = reader.token_factor or 1.0
+    return f.frame(passages, _nonce(), tokens=tokens, chars=chars, opening=opening, closing=closing, factor=own)
 
 
 # Automatic
@@ -107,7 +138,7 @@ def _session_start(reader: Reader, params: Params) -> f.Framed:
         for number, row in enumerate(_chosen(others))
     ]
     opening = f"The last threads of {f.line(project[0], 200)}:"
-    return f.frame(passages, _nonce(), tokens=_budget(params, START_TOKENS), opening=opening, closing=MORE)
+    return _framed(reader, passages, _budget(params, START_TOKENS), opening=opening, closing=MORE)
 
 
 def _project(reader: Reader, cwd: str | None) -> tuple[str, tuple[int, ...]] | None:
@@ -164,7 +195,7 @@ def _recovery(reader: Reader, params: Params, session: str) -> f.Framed:
         f.Passage(row["thread"], _listed(row)) for row in _rows(reader, _own(reader, session, RECOVERY_THREADS))
     ]
     opening = "This session was compacted. Its threads before that are kept word for word; the latest first:"
-    return f.frame(passages, _nonce(), tokens=_budget(params, RECOVERY_TOKENS), opening=opening, closing=MORE)
+    return _framed(reader, passages, _budget(params, RECOVERY_TOKENS), opening=opening, closing=MORE)
 
 
 def _prompt(reader: Reader, params: Params) -> f.Framed:
@@ -174,9 +205,11 @@ def _prompt(reader: Reader, params: Params) -> f.Framed:
     if project is None or said.lstrip()[:1] in ("/", "!", "#", "<"):
         return f.Framed("")
     weights = _weights(reader, said)
-    if len(weights) < SURE_WORDS:
+    # Rare words decide, and to look for common ones takes long.
+    rare = [word for word, _, is_rare in weights.values() if is_rare]
+    if len(weights) < SURE_WORDS or len(rare) < RARE_WORDS:
         return f.Framed("")
-    query = " ".join(word for word, _, _ in weights.values())
+    query = " ".join(sorted(rare, key=len, reverse=True)[:PROMPT_QUERY])
     found = search(reader, {"query": query, "project": project[0], "limit": 4})
     session = text_of(params, "session")
     known = reader.queries.cited_in(session) if session else set()
@@ -189,7 +222,7 @@ def _prompt(reader: Reader, params: Params) -> f.Framed:
         if len(passages) == 2:
             break
     opening = "Earlier threads of this project that may bear on the prompt:"
-    return f.frame(passages, _nonce(), tokens=_budget(params, PROMPT_TOKENS), opening=opening, closing=MORE)
+    return _framed(reader, passages, _budget(params, PROMPT_TOKENS), opening=opening, closing=MORE)
 
 
 _Weights = dict[str, tuple[str, float, bool]]
@@ -268,7 +301,7 @@ def _search(reader: Reader, params: Params) -> f.Framed:
     opening = f"{found['total']} threads found {where}; shown from {start + 1}, best first."
     closing = "Read one: thread with its id. More hits: offset. Narrow: file, tool, role, since, until, project."
     tokens = _budget(params, ASKED_TOKENS)
-    return f.frame(passages, _nonce(), tokens=tokens, chars=f.LONGEST_CHARS, opening=opening, closing=closing)
+    return _framed(reader, passages, tokens, chars=f.LONGEST_CHARS, opening=opening, closing=closing)
 
 
 def _snippet(row: Mapping[str, Any]) -> list[f.Quote]:
@@ -291,13 +324,8 @@ def _thread(reader: Reader, params: Params) -> f.Framed:
         if value["omitted"] or any(turn["truncated"] for turn in value["turns"])
         else ""
     )
-    return f.frame(
-        [f.Passage(value["thread"], heading, quotes)],
-        _nonce(),
-        tokens=budget + 200,
-        chars=f.MOST_CHARS if automatic else f.LONGEST_CHARS,
-        closing=closing,
-    )
+    chars = f.MOST_CHARS if automatic else f.LONGEST_CHARS
+    return _framed(reader, [f.Passage(value["thread"], heading, quotes)], budget + 200, chars=chars, closing=closing)
 
 
 def _block(reader: Reader, params: Params) -> f.Framed:

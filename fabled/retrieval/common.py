@@ -32,6 +32,8 @@ class Reader:
 
     queries: Queries
     vault: Vault
+    token_factor: float | None = None
+    """tokens for each estimated one, once `recall` has learned it"""
 
 
 # Parameters

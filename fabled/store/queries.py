@@ -20,7 +20,7 @@ import apsw
 
 from ..errors import NewerSchema, NoIndex, StorageFault
 from ..transcript.query import glob
-from ..transcript.text import OTHER, PROMPT, QUEUED, SIDECHAIN
+from ..transcript.text import CALL, OTHER, PROMPT, QUEUED, REPLY, SIDECHAIN, THINKING
 from . import schema as s
 from .batch import TITLE_RANK
 from .marker import Marker
@@ -445,6 +445,17 @@ class Queries:
             limit,
         )
         return [Thread(*row) for row in rows]
+
+    def latest_said(self, limit: int) -> list[int]:
+        """The records with what assistants said and thought last, as they were indexed."""
+        rows = self._rows(
+            "SELECT id FROM (SELECT id,kind FROM records ORDER BY id DESC LIMIT ?) WHERE kind IN (?,?,?) ORDER BY id",
+            limit,
+            REPLY,
+            CALL,
+            THINKING,
+        )
+        return [number for (number,) in rows]
 
     def started_by(self, thread: Thread) -> int | None:
         """The thread that launched the task whose notification this one begins with."""

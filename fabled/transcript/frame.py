@@ -45,13 +45,14 @@ _NAMES = (
     "|user-prompt-submit-hook|function_calls|function_results|antml|invoke|parameter|tool_use|tool_result|human|assistant"
     "|bash-|ide_"
 )
+# A `<` as it is, as a look-alike, an entity, an escape.
+_LESS = r"(?:[<＜﹤‹〈]|&(?:amp;)*+(?:lt|#0*+60|#x0*+3c);?|(?<!\\)\\++(?:u003c|x3c|074))"
 _FRAME = re.compile(
-    r"(?:[<＜﹤‹〈]|&(?:amp;)*+(?:lt|#0*+60|#x0*+3c);?|(?<!\\)\\++(?:u003c|x3c|074))"
-    rf"(?=[\s\\]*+(?:/|／|&#0*+47;|u002f)?+[\s\\]*+(?:{_NAMES}))",
+    rf"{_LESS}(?=[\s\\]*+(?:/|／|&#0*+47;|u002f)?+[\s\\]*+(?:{_NAMES}))",
     re.IGNORECASE,
 )
 # What another text behind it would make a tag of.
-_OPEN_END = re.compile(r"(?:[<＜﹤‹〈]|&(?:amp;)*+(?:lt|#0*+60|#x0*+3c);?|(?<!\\)\\++(?:u003c|x3c|074))[\s\\/／]*+\Z", re.I)
+_OPEN_END = re.compile(rf"{_LESS}[\s\\/／]*+\Z", re.IGNORECASE)
 _ARC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,199}")
 _HEX = re.compile("[0-9a-f-]{20,}")
 

@@ -374,6 +374,8 @@ def facts(obj: dict[str, Any], recalled: bool) -> Facts:
             title = (strip_recalled(title)[0] if recalled else title).strip()
             if title:
                 f.title = (number, clean(title[:TITLE_LIMIT]), uuid_bytes(get("leafUuid")))
+    elif kind.startswith("api-request"):
+        pass  # what was sent, once more: each part of it stands in a record of its own
     elif type(get("message")) is dict:
         _blocks(f, obj["message"].get("content"), texts, thoughts)
 
