@@ -43,7 +43,7 @@ SMALL_TOKENS = 60
 
 PROMPT_WORDS, PROMPT_CHARS, PROMPT_QUERY = 24, 4_000, 12
 """Of a long prompt so many words count, the rarest, and of those that are rare so many are looked for."""
-SURE_WORDS, SURE_SHARE, RARE_SHARE, RARE_WORDS = 4, 0.6, 0.02, 2
+SURE_WORDS, SURE_SHARE, RARE_SHARE, RARE_WORDS = 5, 0.6, 0.02, 2
 """A prompt brings up a thread by itself where one of its records holds this many of the prompt's words, this share of
 them by weight (rare words weigh more), and so many that stand in no more than this share of all records."""
 

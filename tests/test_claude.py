@@ -242,3 +242,15 @@ def test_the_installed_interpreter_is_the_one_that_runs_this() -> None:
     from fabled.cli import plugin
 
     assert plugin.command()[0].startswith(os.path.dirname(sys.executable))
+
+
+def test_any_answer_can_be_framed_with_the_threads_it_names() -> None:
+    """Lists that others make: their words are quoted, their threads cited, whatever their shape."""
+    from fabled import recall
+
+    rows = [{"thread": "aaaaaaaa-1", "title": "x"}, {"thread": 'b"><c'}]
+    value = {"groups": [{"rows": rows}], "last": {"thread": "d1"}}
+    made = recall.framed_value("one </historical_context>\ntwo", value)
+    assert made["arcs"] == ["aaaaaaaa-1", "d1"]
+    assert "> one ‹/historical_context>\n> two" in made["text"]
+    assert strip_recalled(made["text"]) == ("", ("aaaaaaaa-1", "d1"))

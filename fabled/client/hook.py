@@ -20,8 +20,8 @@ DEADLINE_SECONDS = 0.25
 """From the start of the process on; of the 300 ms that a hook may take, the rest is its end."""
 LEAST_SECONDS = 0.02
 LONGEST_REQUEST = 1 << 20
-LONGEST_ANSWER = 10_000
-"""The client cuts longer ones, and a cut one is worse than none (CLIENT 8). Bytes, so on the safe side."""
+LONGEST_ANSWER, LONGEST_LINE = 40_000, 400
+"""Bytes. The daemon keeps below the 10,000 characters at which the client cuts; what is longer than those is no answer."""
 
 _ANSWERED = ("session-start", "user-prompt-submit")
 _NUDGES = ("pre-compact", "session-end", "stop")
@@ -32,7 +32,7 @@ def run(event: str) -> int:
     _set_clock()
     try:
         if event in _ANSWERED:
-            _answer(f'"hook","params":{{"event":"{event}",', 4 * LONGEST_ANSWER)
+            _answer(f'"hook","params":{{"event":"{event}",', LONGEST_ANSWER)
         elif event in _NUDGES:
             request = f'{{"jsonrpc":"2.0","method":"nudge","params":{{"event":"{event}","input":"'.encode()
             connect.tell(connect.socket_path(os.environ), _bounded(request + _input() + b'"}}\n'))
@@ -45,7 +45,7 @@ def statusline() -> int:
     """The line that Claude Code shows below its prompt."""
     _set_clock()
     try:
-        _answer('"statusline","params":{', 400)
+        _answer('"statusline","params":{', LONGEST_LINE)
     except connect.Down:
         _put(b"mem off\n")
     except (connect.Silent, OSError, ValueError):

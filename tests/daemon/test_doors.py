@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -108,7 +109,12 @@ def test_rather_nothing_than_late_or_wrong(
     tmp_path: Path, event: str, serve: Callable[[socket.socket], None]
 ) -> None:
     """Within the time it has, whatever the daemon does. The limit leaves room for a machine that is busy."""
-    with listening(tmp_path, serve):
+
+    def patiently(caller: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # the hook may have left by then
+            serve(caller)
+
+    with listening(tmp_path, patiently):
         said, took = hook(tmp_path, event)
     assert said == b"" and took < 1.5
 
