@@ -21,7 +21,7 @@ DEADLINE_SECONDS = 0.25
 LEAST_SECONDS = 0.02
 LONGEST_REQUEST = 1 << 20
 LONGEST_ANSWER, LONGEST_LINE = 40_000, 400
-"""Bytes. The daemon keeps below the 10,000 characters at which the client cuts; what is longer than those is no answer."""
+"""Bytes. The daemon keeps below the 10,000 characters at which the client cuts; what is longer is no answer of it."""
 
 _ANSWERED = ("session-start", "user-prompt-submit")
 _NUDGES = ("pre-compact", "session-end", "stop")
