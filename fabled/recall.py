@@ -217,8 +217,11 @@ def _prompt(reader: Reader, params: Params) -> f.Framed:
     for row in found["results"]:
         if row["session_id"] == session or row["thread"] in known or session in row["also_in"]:
             continue
-        if _sure(reader, row["uuid"], row["session_id"], weights):
-            passages.append(f.Passage(row["thread"], _listed(row), _said(reader, row["thread"], row["uuid"], 600)))
+        # What does not read now, because its file is being rewritten, is not worth a word.
+        with contextlib.suppress(FabledError):
+            if _sure(reader, row["uuid"], row["session_id"], weights):
+                quotes = _said(reader, row["thread"], row["uuid"], 600)
+                passages.append(f.Passage(row["thread"], _listed(row), quotes))
         if len(passages) == 2:
             break
     opening = "Earlier threads of this project that may bear on the prompt:"
@@ -262,7 +265,9 @@ def _sure(reader: Reader, uuid: str, session: str, weights: _Weights) -> bool:
 
 def _last_reply(reader: Reader, row: Mapping[str, Any]) -> list[f.Quote]:
     """How a thread ended, in the assistant's words."""
-    turns = [turn for turn in _said(reader, row["thread"], None, 260) if turn.label.startswith("assistant")]
+    turns: list[f.Quote] = []
+    with contextlib.suppress(FabledError):
+        turns = [turn for turn in _said(reader, row["thread"], None, 260) if turn.label.startswith("assistant")]
     return [f.Quote(f"it ended, {turns[-1].label}", *_short(turns[-1]))] if turns else []
 
 

@@ -174,9 +174,12 @@ def test_the_commands_written_are_absolute_and_know_their_home(home: Home) -> No
     commands = [hook["command"] for groups in hooks.values() for group in groups for hook in group["hooks"]]
     assert len(commands) == 5
     for command in commands:
-        assert command.startswith(f"FABLED_HOME={home.path / 'fabled'} /")
+        assert command.startswith("! [ -x /") and f"] || FABLED_HOME={home.path / 'fabled'} /" in command
         done = subprocess.run(["sh", "-c", command], env={"PYTHONPATH": str(ROOT)}, input=b"{}", capture_output=True)
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    gone = commands[0].replace(sys.prefix, "/nowhere")
+    done = subprocess.run(["sh", "-c", gone], env={}, input=b"{}", capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     server = json.loads((folder / ".mcp.json").read_text())["mcpServers"]["fabled"]
     assert os.path.isabs(server["command"]) and server["args"][-1] == "mcp"
     assert server["env"] == {"FABLED_HOME": str(home.path / "fabled")}

@@ -114,9 +114,10 @@ def files(env: Mapping[str, str]) -> dict[str, bytes]:
 
 
 def called(arguments: str, env: Mapping[str, str]) -> str:
-    """`fabled ARGUMENTS` as a line for the shell."""
+    """`fabled ARGUMENTS` as a line for the shell; silent where fabled was removed without its plugin."""
     given = [f"{name}={shlex.quote(value)}" for name, value in surroundings(env).items()]
-    return " ".join([*given, shlex.join(command()), arguments])
+    guard = f"! [ -x {shlex.quote(command()[0])} ] ||"
+    return " ".join([guard, *given, shlex.join(command()), arguments])
 
 
 def _hooks(value: Any, env: Mapping[str, str]) -> Any:

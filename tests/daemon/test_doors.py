@@ -19,6 +19,11 @@ from typing import Any
 
 import pytest
 
+from fabled import config
+from fabled.daemon.desk import Desk, Sources
+from fabled.daemon.inbox import Inbox
+from fabled.daemon.protocol import METHODS, As, Request
+from fabled.daemon.writer import Health
 from fabled.transcript.text import strip_recalled
 from tests.build import Transcript, make_uuid
 from tests.daemon.help import Daemon, until
@@ -167,7 +172,8 @@ def test_a_hook_imports_nothing_heavy(tmp_path: Path, arguments: list[str], runn
         return done.stderr.splitlines()[-1].split()
 
     if running:
-        with listening(tmp_path, answering(ANSWER)):
+        # Nobody waits for the answer to a nudge.
+        with listening(tmp_path, answering(ANSWER) if "stop" not in arguments else lambda caller: None):
             code, *modules = run()
     else:
         code, *modules = run()
@@ -277,6 +283,37 @@ def test_a_nudge_has_the_transcript_indexed_without_waiting_for_quiet(folder: Pa
         assert daemon.ask("nudge", event="stop", path=str(daemon.root / ".." / "x.jsonl")) == {"looking": False}
     finally:
         daemon.close()
+
+
+def desk(tmp_path: Path, inbox: Inbox, captured: list[str]) -> Desk:
+    """A desk before its daemon's first pass."""
+    settings = config.load({"FABLED_HOME": str(tmp_path), "CLAUDE_CONFIG_DIR": str(tmp_path)})
+    sources = Sources(
+        config=lambda: settings, health=Health, watch=lambda: None, jobs=tuple, reload=lambda: None, concerns=tuple,
+        capture=captured.append,
+    )  # type: ignore[arg-type]  # fmt: skip
+    return Desk(inbox, sources)
+
+
+def test_until_the_first_pass_is_done_hooks_say_nothing(tmp_path: Path) -> None:
+    """A part of the history may be any part of it."""
+    request = Request(METHODS["hook"], {"event": "session-start", "input": given(source="startup")}, 1, As("text"))
+    reply = desk(tmp_path, Inbox(1.0, 2.0), []).answer(request)
+    assert reply == b'{"jsonrpc":"2.0","id":1,"result":{"exit":0,"bytes":0}}\n'
+
+
+def test_before_a_compaction_a_session_is_captured(tmp_path: Path) -> None:
+    """Only then: the other events have it indexed and no more."""
+    captured: list[str] = []
+    inbox = Inbox(1.0, 2.0)
+    asked = desk(tmp_path, inbox, captured)
+    path = f"{tmp_path}/projects/-x/{make_uuid('s')}.jsonl"
+    for event in ("stop", "session-end", "pre-compact"):
+        text = given(transcript_path=path, session_id=make_uuid("s"))
+        asked.answer(Request(METHODS["nudge"], {"event": event, "input": text}))
+    assert captured == [make_uuid("s")]
+    batch = inbox.ready()
+    assert batch is not None and batch.paths == (path,)
 
 
 def test_the_status_line_is_one_short_line(daemon: Daemon) -> None:
