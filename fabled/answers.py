@@ -13,6 +13,7 @@ from typing import Any
 
 from . import retrieval
 from .errors import BadRequest, NotFound, Unreadable
+from .recall import recall
 from .retrieval import Reader, block, diff, generations, resolved, search, thread
 from .retrieval.common import Params, iso, number_of, text_of, title
 from .transcript import query as q
@@ -181,4 +182,5 @@ METHODS: dict[str, Callable[[Reader, Params], dict[str, Any]]] = {
     "generations": generations,
     "diff": diff,
     "status_counts": status_counts,
+    "recall": recall,
 }

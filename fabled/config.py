@@ -63,6 +63,7 @@ class Config:
     log_level: str
     capture: Capture
     prune: Prune
+    recall: Recall
 
 
 # ── the settings ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -110,6 +111,13 @@ class Prune(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_generations: Annotated[int, Meta(ge=2, le=1_000)] = 10
 
 
+class Recall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[recall]`: what Claude Code's hooks are given by themselves."""
+
+    on_start: bool = True
+    on_prompt: bool = False
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The configuration file as a whole. `roots` None: the client's usual folders."""
 
@@ -119,9 +127,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     log: Log = Log()
     capture: Capture = Capture()
     prune: Prune = Prune()
+    recall: Recall = Recall()
 
 
-TABLES: dict[str, type[msgspec.Struct]] = {"watch": Watch, "log": Log, "capture": Capture, "prune": Prune}
+TABLES: dict[str, type[msgspec.Struct]] = {
+    "watch": Watch,
+    "log": Log,
+    "capture": Capture,
+    "prune": Prune,
+    "recall": Recall,
+}
 
 
 def setting_names() -> tuple[str, ...]:
@@ -251,6 +266,7 @@ def load(env: Mapping[str, str]) -> Config:
         log_level=values.get("log.level", Log().level),
         capture=_table(Capture, "capture", values),
         prune=_table(Prune, "prune", values),
+        recall=_table(Recall, "recall", values),
     )
 
 

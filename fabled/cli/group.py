@@ -32,6 +32,10 @@ COMMANDS = {
     "daemon": ("serve", "watch, index and answer, in the foreground"),
     "status": ("serve", "how fabled is"),
     "config": ("setup", "settings and places"),
+    "claude": ("claude", "let Claude Code search its own history"),
+    "hook": ("claude", "what Claude Code's hooks run"),
+    "mcp": ("claude", "the MCP server that Claude Code starts"),
+    "statusline": ("claude", "a line for Claude Code's status line"),
     "demo": ("demo", "see it work on a small invented history"),
 }
 SECTIONS = {
@@ -39,7 +43,8 @@ SECTIONS = {
     "Look": ("status", "sessions", "projects"),
     "Keep": ("capture", "prune", "restore", "undo", "diff", "generations"),
     "Check": ("index", "check", "spans"),
-    "Set up": ("daemon", "config", "demo"),
+    "Set up": ("daemon", "config", "claude", "demo"),
+    "Machines": ("hook", "mcp", "statusline"),
 }
 
 

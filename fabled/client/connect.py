@@ -163,6 +163,17 @@ def ask(path: str, request: bytes, seconds: float | None) -> Reply:
         line.close()
 
 
+def tell(path: str, request: bytes) -> None:
+    """Send one line that is not answered. A daemon that is busy finds it when it comes to it."""
+    line = _connect(path, time.monotonic() + 0.2, 0.2)
+    try:
+        line.sendall(request)
+    except OSError as error:
+        raise Silent(f"the connection broke: {error.strerror}") from None
+    finally:
+        line.close()
+
+
 def _connect(path: str, end: float | None, seconds: float | None) -> _socket.socket:
     if path.startswith("/tmp/fabled-") and not _private(os.path.dirname(path)):
         raise Silent(f"{os.path.dirname(path)} is not a private folder of this user")

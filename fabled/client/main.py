@@ -14,10 +14,16 @@ DEADLINE_SECONDS = 2.0
 # the same, slower.
 _FAST = {("status",): "text", ("status", "--json"): "json", ("status", "--oneline"): "oneline"}
 
+_DOORS = ("hook", "statusline", "mcp")
+
 
 def main() -> int:
     """Run the command line of this process and return its exit status."""
     try:
+        if len(sys.argv) > 1 and sys.argv[1] in _DOORS:
+            done = _door(sys.argv[1], sys.argv[2:])
+            if done is not None:
+                return done
         form = _FAST.get(tuple(sys.argv[1:]))
         if form is not None:
             done = status(form)
@@ -28,6 +34,22 @@ def main() -> int:
         return every_command()
     except KeyboardInterrupt:
         return 130
+
+
+def _door(name: str, rest: list[str]) -> int | None:
+    """What Claude Code itself calls; None for anything a person typed (`--help`)."""
+    if any(word.startswith("-") for word in rest) or len(rest) != (name == "hook"):
+        return None
+    if name == "mcp":
+        from fabled.client import mcp
+
+        return mcp.serve()
+    try:
+        from fabled.client import hook
+
+        return hook.run(rest[0]) if name == "hook" else hook.statusline()
+    except Exception:
+        return 0  # a fault of ours must not stop the person's work, and there is nobody to tell
 
 
 def status(form: str) -> int | None:

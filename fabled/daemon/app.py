@@ -26,7 +26,7 @@ from fabled.config import Config
 from fabled.daemon import memory, notify, protocol
 from fabled.daemon.concerns import Concern
 from fabled.daemon.desk import Desk, Sources
-from fabled.daemon.inbox import Inbox
+from fabled.daemon.inbox import Inbox, Job
 from fabled.daemon.listen import bind, claim
 from fabled.daemon.observer import Hears, Watcher, WatchState
 from fabled.daemon.schedule import Periodic, Schedule
@@ -164,6 +164,7 @@ class Daemon:
                 jobs=lambda: self._schedule.jobs() if self._schedule is not None else (),
                 reload=self.reload,
                 concerns=self._concerns,
+                capture=self._capture,
             ),
         )
         # The server first: how the daemon is can be asked while it begins. Its socket is removed last.
@@ -298,6 +299,11 @@ class Daemon:
 
     def _sweep_seconds(self, state: WatchState) -> float:
         return self._config.degraded_sweep_seconds if state.mode == "polling" else self._config.sweep_seconds
+
+    def _capture(self, session_id: str) -> None:
+        """Takes a generation as soon as what waits is read: the client is about to compact."""
+        params = protocol.dumps({"sessions": [session_id]}).decode()
+        self._inbox.ask(Job("capture", params=params), "the client compacts")
 
     def _idle(self) -> None:
         with contextlib.suppress(OSError):

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import structlog
 
 import fabled
-from fabled import answers, present, pruner
+from fabled import answers, present, pruner, recall
 from fabled.config import Config, cleanup_days
-from fabled.daemon import memory, protocol
+from fabled.daemon import hooks, memory, protocol
 from fabled.daemon.concerns import Concern, concerns
 from fabled.daemon.inbox import Inbox, Job
 from fabled.daemon.observer import WatchState
@@ -48,6 +48,8 @@ class Sources:
     reload: Callable[[], None]
     concerns: Callable[[], tuple[Concern, ...]]
     """what only the daemon as a whole knows of"""
+    capture: Callable[[str], None] = lambda session_id: None
+    """takes a generation of a session when it can"""
 
 
 class Desk:
@@ -94,6 +96,8 @@ class Desk:
         return protocol.printed(request.id, _exit(name, value), body)
 
     def _printed(self, name: str, value: Mapping[str, Any], wishes: As) -> bytes:
+        if name in _FRAMED and wishes.form == "text":
+            return str(value["text"]).encode("utf-8", "backslashreplace")
         if wishes.form == "json" or name not in _SHOWN:
             return protocol.dumps({"v": 1, **value}) + b"\n"
         style = present.Style(
@@ -139,7 +143,44 @@ class Desk:
             case "reload":
                 self._sources.reload()
                 return {"reloaded": True}
+            case "hook":
+                return self._hook(params)
+            case "nudge":
+                return self._nudge(params)
+            case "statusline":
+                path = hooks.transcript_of({}, hooks.data_of(params), self._sources.config().roots)
+                return {**self.status(), "transcript_bytes": _size(path) if path is not None else None}
+            case "recall" if params["what"] in ("recent", "file"):
+                return self._recall_list(params["what"], params)
         return self._read(name, params)
+
+    # ── Claude Code ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _hook(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Nothing before the first pass is done: what is found then may be any part of what there is."""
+        asked = hooks.recall_for(params["event"], hooks.data_of(params), self._sources.config().recall)
+        if asked is None or not self._sources.health().first_pass_done:
+            return {"text": ""}
+        return self._read("recall", asked)
+
+    def _nudge(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        data = hooks.data_of(params)
+        path = hooks.transcript_of(params, data, self._sources.config().roots)
+        session = hooks.session_of(params, data)
+        if path is not None:
+            self._inbox.add(path, urgent=True)
+        if session is not None and params["event"] == "pre-compact":
+            self._sources.capture(session)
+        return {"looking": path is not None}
+
+    def _recall_list(self, what: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Another answer's list, as a recall."""
+        if what not in METHODS:
+            raise FabledError(f"this daemon ({fabled.__version__}) has no list of that kind ({what})", "update fabled")
+        known = {param.name for param in METHODS[what].params}
+        value = self._read(what, {name: given for name, given in params.items() if name in known})
+        body = self._printed(what, value, As("text", width=120))
+        return recall.framed_value(body.decode(), value)
 
     def _hello(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
         spoken = params.get("protocol", PROTOCOL)
@@ -294,7 +335,7 @@ class Desk:
 _SHOWN = frozenset(
     (
         "status", "index", "search", "thread", "block", "sessions", "projects", "spans", "capture", "generations",
-        "prune", "prune_check", "restore", "undo", "diff",
+        "prune", "prune_check", "restore", "undo", "diff", "statusline",
     )
 )  # fmt: skip
 
@@ -304,6 +345,10 @@ def _exit(name: str, value: Mapping[str, Any]) -> int:
     if name == "search":
         return 0 if value.get("results") else 1
     return 4 if value.get("refused") and not value.get("applied") else 0
+
+
+# Methods whose text is made by `recall`, for a model.
+_FRAMED = frozenset(("recall", "hook"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ _COMMANDS: dict[str, Callable[[Mapping[str, Any], Style], list[str]]] = {
     "restore": keep.restore,
     "undo": keep.undo,
     "diff": cost.diff,
+    "statusline": health.statusline,
 }
 
 

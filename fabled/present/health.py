@@ -33,6 +33,24 @@ def status(value: Value, style: Style) -> list[str]:
     return lines + _warnings(value, style)
 
 
+def statusline(value: Value, style: Style) -> list[str]:
+    """`mem 412s 190k | 15.0 MB`: what is remembered, and how large the session at hand is."""
+    parts = [f"mem {_short(value.get('sessions') or 0)}s {_short(value.get('records') or 0)}"]
+    if value.get("transcript_bytes"):
+        parts.append(size(value["transcript_bytes"]))
+    if value.get("phase") == "working" and value.get("progress"):
+        parts.append("indexing")
+    if value.get("warnings"):
+        parts.append(plural(len(value["warnings"]), "warning"))
+    return [" | ".join(parts)]
+
+
+def _short(number: int) -> str:
+    if number < 10_000:
+        return str(number)
+    return f"{number // 1_000}k" if number < 10_000_000 else f"{number // 1_000_000}M"
+
+
 def _oneline(value: Value) -> str:
     warnings = value.get("warnings") or []
     state = "ok" if not warnings else plural(len(warnings), "warning")

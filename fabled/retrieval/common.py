@@ -34,6 +34,8 @@ class Reader:
     vault: Vault
     ledger: str | None = None
     """path of the Ledger, for what no transcript can tell"""
+    token_factor: float | None = None
+    """tokens for each estimated one, once `recall` has learned it"""
 
 
 # Parameters

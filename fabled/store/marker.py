@@ -33,6 +33,10 @@ class Marker:
         found = self._stems(word.encode(), apsw.FTS5_TOKENIZE_QUERY)
         return found[0][2] if found else None
 
+    def stems(self, text: str) -> set[str]:
+        """How the index writes the words of a text."""
+        return {stem for _, _, stem in self._stems(text.encode(), apsw.FTS5_TOKENIZE_DOCUMENT)}
+
     def spelt(self, text: str, stem: str) -> str | None:
         """The first word of `text` that has this stem, as it stands there."""
         data = text.encode()

@@ -9,6 +9,7 @@ A connection belongs to the one OS thread that opened it. Nothing here writes: t
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +20,9 @@ import apsw
 
 from ..errors import NewerSchema, NoIndex, StorageFault
 from ..transcript.query import glob
-from ..transcript.text import OTHER, SIDECHAIN
+from ..transcript.text import CALL, OTHER, PROMPT, QUEUED, REPLY, SIDECHAIN, THINKING
 from . import schema as s
+from .batch import TITLE_RANK
 from .marker import Marker
 from .rows import Copy, Hit, Record, State, Thread, TurnRow, Where
 
@@ -195,6 +197,16 @@ class Queries:
 
     def near(self, stem: str) -> list[tuple[str, int]]:
         """(stem, records) of the words of the index that begin like `stem`; () where `stem` itself is there."""
+        self._vocabularies()
+        begin = stem[:_NEAR_BEGIN]
+        rows = self._rows(
+            "SELECT term, doc FROM temp.words WHERE term>=?1 AND term<?1||char(1114111) LIMIT ?2",
+            begin,
+            _NEAR_LOOKED_AT,
+        )
+        return [] if any(term == stem for term, _ in rows) else [(t, n) for t, n in rows if t.isalpha() and len(t) < 30]
+
+    def _vocabularies(self) -> None:
         if not self._vocabulary:
             self._db.execute(
                 "PRAGMA query_only=0;"
@@ -203,13 +215,6 @@ class Queries:
                 "PRAGMA query_only=1"
             )
             self._vocabulary = True
-        begin = stem[:_NEAR_BEGIN]
-        rows = self._rows(
-            "SELECT term, doc FROM temp.words WHERE term>=?1 AND term<?1||char(1114111) LIMIT ?2",
-            begin,
-            _NEAR_LOOKED_AT,
-        )
-        return [] if any(term == stem for term, _ in rows) else [(t, n) for t, n in rows if t.isalpha() and len(t) < 30]
 
     def holding(self, stem: str, where: Where) -> int | None:
         """A record within a restriction that holds a word with this stem."""
@@ -219,6 +224,15 @@ class Queries:
             {"stem": stem, **args},
         )
         return row[0] if row else None
+
+    def frequencies(self, stems: Iterable[str]) -> tuple[int, dict[str, int]]:
+        """(records, in how many of them each of these words of the index stands)."""
+        self._vocabularies()
+        found = self._rows(
+            "SELECT w.term, w.doc FROM json_each(?) j CROSS JOIN temp.words w ON w.term=j.value",
+            json.dumps(list(stems)),
+        )
+        return self._rows("SELECT coalesce(max(id),0) FROM records")[0][0], dict(found)
 
     # Search
 
@@ -409,6 +423,39 @@ class Queries:
             thread.first_ts,
         )
         return row[0] if row else None
+
+    def cited_in(self, session_id: str) -> set[str]:
+        """What a session has recalled so far."""
+        rows = self._rows(
+            "SELECT DISTINCT c.ref FROM citations c CROSS JOIN records r ON r.id=c.record "
+            "WHERE r.session=(SELECT id FROM sessions WHERE session_id=?)",
+            session_id,
+        )
+        return {ref for (ref,) in rows}
+
+    def latest_threads(self, sessions: Iterable[int], limit: int, copies: bool = False) -> list[Thread]:
+        """The threads of these sessions that a person began, the latest first; forks' copies of others if `copies`."""
+        own = "" if copies else "AND t.canonical IS NULL "
+        rows = self._rows(
+            self._THREAD + "WHERE t.session IN (SELECT value FROM json_each(?)) AND t.prompt IS NOT NULL "
+            f"AND t.title_rank IN (?,?) {own}ORDER BY t.last_ts DESC, t.id DESC LIMIT ?",
+            _json(sessions),
+            TITLE_RANK[PROMPT],
+            TITLE_RANK[QUEUED],
+            limit,
+        )
+        return [Thread(*row) for row in rows]
+
+    def latest_said(self, limit: int) -> list[int]:
+        """The records with what assistants said and thought last, as they were indexed."""
+        rows = self._rows(
+            "SELECT id FROM (SELECT id,kind FROM records ORDER BY id DESC LIMIT ?) WHERE kind IN (?,?,?) ORDER BY id",
+            limit,
+            REPLY,
+            CALL,
+            THINKING,
+        )
+        return [number for (number,) in rows]
 
     def started_by(self, thread: Thread) -> int | None:
         """The thread that launched the task whose notification this one begins with."""

@@ -96,7 +96,7 @@ _FRAMES = "|".join(
 )  # fmt: skip
 _FRAME = re.compile(rf"<(?=[\s\u00ad\u200c\u200d]{{0,8}}/?[\s\u00ad\u200c\u200d]{{0,8}}(?:{_FRAMES}))", re.IGNORECASE)
 _FAKE_MARKER = re.compile(r"\[(?=\s{0,8}truncated\b[^\]\n]{0,200}?\bblock\b)", re.IGNORECASE)
-_ANSI = re.compile("\x1b(?:\\[[0-?]{0,64}[ -/]{0,8}[@-~]|\\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\\\)|[@-Z\\\\^_=>])")
+ANSI = re.compile("\x1b(?:\\[[0-?]{0,64}[ -/]{0,8}[@-~]|\\][^\x07\x1b\n]{0,512}(?:\x07|\x1b\\\\)|[@-Z\\\\^_=>])")
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
     "\U000e0000-\U000e007f]"
@@ -120,7 +120,7 @@ def tame(text: str) -> str:
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if "\x1b" in text:
-        text = _ANSI.sub("", text)
+        text = ANSI.sub("", text)
     text = _UNSEEN.sub("", text)
     if "<" in text:
         text = _FRAME.sub("‹", _stub_recalled(text))

@@ -54,7 +54,10 @@ _TAG = re.compile(r"<historical_context\s[^<>]{0,100000}>|</\s*historical_contex
 _OPENING = re.compile(r"<historical_context\s", re.IGNORECASE)
 _ESCAPED_OPENING = re.compile(r"&lt;historical_context\s", re.IGNORECASE)
 _ESCAPED_CLOSING = re.compile(r"&lt;/\s*historical_context\s*&gt;", re.IGNORECASE)
-_ARCS = re.compile(r"""\barcs\s*=\s*\\{0,6}["']([^"'\\<>]{0,20000})\\{0,6}["']""", re.IGNORECASE)
+# Only in a tag: what a passage quotes may say `arcs="…"` too.
+_ARCS = re.compile(
+    r"""<historical_context\s[^<>]{0,100000}?\barcs\s*=\s*\\{0,6}["']([^"'\\<>]{0,20000})\\{0,6}["']""", re.IGNORECASE
+)
 
 
 class Facts:
@@ -371,6 +374,8 @@ def facts(obj: dict[str, Any], recalled: bool) -> Facts:
             title = (strip_recalled(title)[0] if recalled else title).strip()
             if title:
                 f.title = (number, clean(title[:TITLE_LIMIT]), uuid_bytes(get("leafUuid")))
+    elif kind.startswith("api-request"):
+        pass  # what was sent, once more: each part of it stands in a record of its own
     elif type(get("message")) is dict:
         _blocks(f, obj["message"].get("content"), texts, thoughts)
 
