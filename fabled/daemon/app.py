@@ -49,6 +49,9 @@ T = TypeVar("T")
 STOP_SECONDS = 4.0
 IDLE_SECONDS = 30.0
 KEEP_SECONDS = 30.0
+# Without a change for so long, what is due by itself is looked for only every so often: the look costs time per session.
+RESTING_SECONDS = 300.0
+KEEP_RESTING_SECONDS = 600.0
 
 
 class Watched(Protocol):
@@ -85,6 +88,8 @@ class Daemon:
         self._rebuilt: str | None = None
         self._schedule: Schedule | None = None
         self._answered = 0
+        self._kept_at = 0.0
+        """when the writer was last asked to look what is due; on the scheduler's OS thread"""
 
     def run(self) -> int:
         with contextlib.ExitStack() as left:
@@ -187,7 +192,7 @@ class Daemon:
                 Periodic("sweep", self._sweep_seconds(self._watcher.state), self._sweep),
                 Periodic("heartbeat", config.heartbeat_seconds, self._watcher.beat),
                 Periodic("idle", IDLE_SECONDS, self._idle),
-                Periodic("keep", KEEP_SECONDS, lambda: self._inbox.ask(KEEP, "timer")),
+                Periodic("keep", KEEP_SECONDS, self._keep),
             )
         )
         self._schedule.start()
@@ -299,6 +304,13 @@ class Daemon:
 
     def _sweep_seconds(self, state: WatchState) -> float:
         return self._config.degraded_sweep_seconds if state.mode == "polling" else self._config.sweep_seconds
+
+    def _keep(self) -> None:
+        changed = self._writer.health.last_change
+        rests = changed is None or time.time() - changed > RESTING_SECONDS
+        if not rests or time.monotonic() - self._kept_at > KEEP_RESTING_SECONDS:
+            self._kept_at = time.monotonic()
+            self._inbox.ask(KEEP, "timer")
 
     def _capture(self, session_id: str) -> None:
         """Takes a generation as soon as what waits is read: the client is about to compact."""

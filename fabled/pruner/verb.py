@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -378,8 +378,14 @@ class Pruner:
             raise
         self.drains.append((held.path, drain))
         self.step("K12")
-        self.indexer.update([held.path], count=False)
+        self._index(held.path)
         return entry
+
+    def _index(self, path: str) -> None:
+        """Brings the Map up to date with a file that was replaced. If that fails now, the next pass does it: what was
+        done to the file is done, and every record is found in the generation."""
+        with suppress(StorageFault):
+            self.indexer.update([path], count=False)
 
     def _still(self, session_id: str, held: Held, level: str) -> None:
         refusal = self._owned(session_id, held, level)  # type: ignore[arg-type]
@@ -395,7 +401,7 @@ class Pruner:
             if drain.visit(now):
                 self.drains.remove((path, drain))
                 told += [drain.note] if drain.note else []
-                self.indexer.update([path], count=False)
+                self._index(path)
         return told
 
     def finish(self) -> list[str]:
@@ -405,7 +411,7 @@ class Pruner:
             if not drain.finish():
                 told.append(drain.trouble or f"a program still writes to the old state of {path}; it is watched again")
             told += [drain.note] if drain.note else []
-            self.indexer.update([path], count=False)
+            self._index(path)
         self.drains = []
         return told
 
