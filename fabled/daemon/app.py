@@ -49,7 +49,7 @@ T = TypeVar("T")
 STOP_SECONDS = 4.0
 IDLE_SECONDS = 30.0
 KEEP_SECONDS = 30.0
-# Without a change for so long, what is due by itself is looked for only every so often: the look costs time per session.
+# Without a change for so long, what is due by itself is looked for less often: the look costs time per session.
 RESTING_SECONDS = 300.0
 KEEP_RESTING_SECONDS = 600.0
 

@@ -59,11 +59,11 @@ class Keeping:
         self.pointed = {where[leaf] for leaf in survey.leaves.values() if leaf in where and leaf not in begins}
         """what titles point at: it stays, but no request begins there, as one may at the leaf of `last-prompt`"""
         self.named = {where[name] for name in (*survey.named, *survey.leaves.values()) if name in where}
-        self.preserved, self.heads = self._preserved()
-        self.sent = self.last | self.preserved | (self.named - self.pointed)
+        self.preserved, core, self.heads = self._preserved()
+        self.sent = self.last | core | (self.named - self.pointed)
         if survey.naming is not None:
             self.sent.add(survey.naming)
-        self.held = self.sent | self.pointed | self.doubled | self.near | set(starts)
+        self.held = self.sent | self.preserved | self.pointed | self.doubled | self.near | set(starts)
         self.last_prompt = self._last_prompt()
         if self.last_prompt is not None:
             self.held.add(self.last_prompt)
@@ -181,32 +181,32 @@ class Keeping:
                 repeated.update(dict.fromkeys(later, "G4"))
         return repeated, doubled
 
-    def _preserved(self) -> tuple[set[int], set[int]]:
-        """(what the last compaction keeps from before it, those of them whose parent it does not keep).
+    def _preserved(self) -> tuple[set[int], set[int], set[int]]:
+        """What the last compaction keeps from before it: (all, what is sent of it, what of that hangs on nothing sent).
 
-        The client puts them behind the summary only if all of them are there; else their heads are no heads, and their
-        ancestors are sent as well.
+        All is whatever stands from its first to its last record. The client puts what it lists behind the summary only
+        if it is complete; else there are no heads, and all ancestors are sent as well.
         """
         survey, where = self.survey, self.survey.where
-        found = {where[name] for name in survey.preserved if name in where}
+        core = {where[name] for name in survey.preserved if name in where}
+        span: set[int] = set()
         whole = survey.listed is not None and all(name in where for name in survey.listed)
         if survey.segment is not None:
             head, tail = (where.get(name) for name in survey.segment)
             if head is not None and tail is not None:
-                found |= set(range(head, tail + 1)) - self.repeated.keys()
+                span = set(range(head, tail + 1)) - self.repeated.keys()
                 path = {tail}
                 up = self.parent(tail)
                 while head not in path and up is not None and up not in path:
                     path.add(up)
                     up = self.parent(up)
                 if head in path:
-                    found |= path
+                    core |= path
                     whole = whole or survey.listed is None
         if whole and survey.listed is not None:
             whole = all(self.facts[where[name]].kind not in (OTHER, PROGRESS) for name in survey.listed)
-        if not whole:
-            return found, set()
-        return found, {at for at in found if at < self.before and self.parent(at) not in found}
+        heads = {at for at in core if at < self.before and self.parent(at) not in core} if whole else set()
+        return core | span, core, heads
 
     def settle(self, goes: Mapping[int, str]) -> Fate:
         """What becomes of the records, given which of them the rules would take."""

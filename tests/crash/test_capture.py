@@ -178,7 +178,11 @@ def test_a_call_that_fails_leaves_nothing_half_made(
         ended = len(calls.seen) < number
         if not ended:
             told += 1
-            assert value is None or value["failed"], f"call {number}, {calls.seen[number - 1]}"
+            failed = calls.seen[number - 1][0]
+            # A name that cannot be looked at is taken as it stands, a generation that cannot for one that is gone:
+            # then more is kept than need be.
+            mild = failed in ("lstat", "stat")
+            assert value is None or value["failed"] or mild, f"call {number}, {calls.seen[number - 1]}"
             assert generations.leftovers(str(one.vault_folder)) == [], f"call {number}, {calls.seen[number - 1]}"
         one.reopen()
         assert_in_order(one, before, tmp_path, f"call {number}, {calls.seen[-1]}")
