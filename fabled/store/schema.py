@@ -5,7 +5,7 @@ A Map of another version is rebuilt, a Ledger of an older one migrated, a newer 
 
 from __future__ import annotations
 
-MAP_VERSION = 3
+MAP_VERSION = 4
 LEDGER_VERSION = 2
 APPLICATION_ID = 0x66626C64  # "fbld": tells our databases from anything else at their place
 
