@@ -33,7 +33,7 @@ from ..transcript import text as t
 
 ROW_BUDGET = 40_000
 """Rows fetched for one query: about 2 µs each, so that the commonest words stay within 80 ms."""
-SESSION_WEIGHT = 2.5
+SESSION_WEIGHT = 2.0
 SESSION_K1, SESSION_B = 1.2, 0.75
 LONG_SESSION = 200
 """Turns from which on a session says less and less for each of its records."""

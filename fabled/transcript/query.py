@@ -41,6 +41,7 @@ _ITEM = re.compile(rf'([+-]?)(?:({_NAMES}):)?"([^"]*)(?:"|\Z)|(\S+)')
 # `session::new` and `file://` are text: a value does not begin with what ends a name or a scheme.
 _FILTER = re.compile(rf"({_NAMES}):((?![:/]{{2}}|:)\S+)")
 _LOWER_UPPER = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_POSSESSIVE = re.compile(r"\W*([^\W\d_]{2,})['’]s\W*")
 _KATAKANA = re.compile("[\u30a1-\u30ff]+")
 _RELATIVE = re.compile(r"([0-9]{1,7})([smhdwy])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
@@ -175,7 +176,8 @@ def _words(text: str) -> list[Token]:
         run = WIDE.fullmatch(normal(text).strip("。、！？，．"))
         if run and len(run[0]) > LONGEST_WIDE and not _KATAKANA.fullmatch(run[0]):
             return [Token(pair, (pair,)) for pair in pairs(run[0])]
-    token = _token(text)
+    owner = _POSSESSIVE.fullmatch(text)  # a question about Ana's keys is answered where Ana speaks of them
+    token = _token(owner[1] if owner else text)
     return [] if token is None else [token]
 
 
