@@ -45,6 +45,12 @@ class BadRequest(FabledError):
     exit = 2
 
 
+class Busy(FabledError):
+    """What was asked for would take too much from others now."""
+
+    code = "busy"
+
+
 class NotAnswering(FabledError):
     """A daemon holds the socket but does not answer in time."""
 

@@ -80,6 +80,28 @@ def test_results_come_as_lines_too(answering: Home) -> None:
     assert len(rows) == 1 and rows[0].split("\t")[2] == "/home/ana/shop"
 
 
+def test_a_regular_expression_goes_through_everything(answering: Home) -> None:
+    """Whether a daemon runs or not, all threads are looked at, and an offset skips what was found."""
+    done = answering.run("search", "--regex", "--all", "--json", "ba.ket")
+    value = json.loads(done.stdout)
+    assert (done.returncode, value["searched"]["complete"], value["total"]) == (0, True, 1)
+    row = value["results"][0]
+    assert {row["snippet"][start:end] for start, end in row["highlights"]} == {"basket"}
+    assert answering.run("search", "--regex", "--all", "--offset", "1", "ba.ket").returncode == 1
+    wrong = answering.run("search", "--regex", "(")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "no regular expression" in wrong.stderr
+
+
+def test_a_result_says_why_it_is_there(answering: Home) -> None:
+    """--explain names the parts of the score, for people and for programs."""
+    done = answering.run("search", "--all", "--explain", "basket cart")
+    assert "words: basket" in done.stdout
+    value = json.loads(answering.run("search", "--all", "--explain", "--json", "basket cart").stdout)
+    assert value["parsed"]["words"] == ["basket", "cart"]
+    assert set(value["results"][0]["explain"]["words"]) == {"basket", "cart"}
+
+
 def test_a_query_may_begin_with_a_minus_behind_two(answering: Home) -> None:
     assert answering.run("search", "--", "basket", "-zebra").returncode == 0
     assert answering.run("search", "--", "-zebra").returncode in (0, 1)

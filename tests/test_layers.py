@@ -50,6 +50,7 @@ THEIRS = {
     "platformdirs": ({"config"}, "places are worked out once"),
     "watchdog": ({"daemon/observer"}, "its traps are known to one file"),
     "apscheduler": ({"daemon/schedule"}, "its traps are known to one file"),
+    "regex": ({"retrieval/pattern"}, "patterns that users type; nothing else needs a time limit"),
     "msgspec": ({"config", "daemon"}, "settings and the wire"),
     "click": ({"cli"}, "the edge"),
     "rich": ({"cli"}, "the edge"),

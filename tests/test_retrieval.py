@@ -163,7 +163,9 @@ def test_filters_apply_before_the_limit(home: Home, ask: Ask) -> None:
         {"limit": 0},
         {"sort": "x"},
         {"query": 7},
-        {"regex": True},
+        {"query": "(plover", "regex": True},
+        {"query": "", "regex": True},
+        {"query": "plover", "regex": True, "exact": True},
     ):
         with pytest.raises(errors.BadRequest):
             ask("search", **{"query": "plover", **wrong})

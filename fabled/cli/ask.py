@@ -28,7 +28,7 @@ def show(method: str, params: Params, *, form: str, utc: bool = False) -> int:
         value = fetch_running(method, params, ANSWER_SECONDS)
     except connect.Down:
         value = _without_daemon(method, params)
-    _print(method, value, form, utc)
+    put(method, value, form, utc)
     return exit_of(method, value)
 
 
@@ -59,7 +59,8 @@ def fetch_running(method: str, params: Params, seconds: float | None) -> dict[st
     return value if isinstance(value, dict) else {}
 
 
-def _print(method: str, value: Mapping[str, Any], form: str, utc: bool) -> None:
+def put(method: str, value: Mapping[str, Any], form: str, utc: bool) -> None:
+    """Print an answer that is already here."""
     if form == "json":
         edge.put_json(value)
         return

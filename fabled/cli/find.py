@@ -15,10 +15,12 @@ from typing import Any
 import click
 
 from fabled.cli import ask, edge, options
+from fabled.client import connect
 from fabled.errors import BadRequest, StaleIndexError, Unreadable
 
 KINDS = ("prompt", "reply", "thinking", "tool", "queued", "summary")
 DEFAULT_BUDGET = 8000
+PATTERN_SECONDS = 2
 
 # A leading minus must reach the query: `fabled search -- -x`. click takes care of the `--`.
 _QUERY = {"ignore_unknown_options": False}
@@ -53,7 +55,8 @@ def _here() -> str | None:
 @click.option("--term", metavar="TERM", help="Only threads with this discovery term.")
 @click.option("--sort", type=click.Choice(("rank", "time")), default="rank", show_default=True)
 @click.option("--exact", is_flag=True, help="The words next to each other, as written.")
-@click.option("--regex", is_flag=True, help="The query is a regular expression.")
+@click.option("--regex", is_flag=True, help="The query is a regular expression, looked for in all texts; latest first.")
+@click.option("--explain", is_flag=True, help="Say for each result which part gave which score.")
 @click.option(
     "--include-subagents/--no-subagents", "subagents", default=None,
     help="Show subagents' hits apart, or leave them out.",
@@ -81,12 +84,54 @@ def search(
     params = _given(query=" ".join(query), cwd=_here(), all=everywhere, **filters)
     if subagents is not None:
         params["subagents"] = subagents
+    form = options.form(as_json, as_plain)
+    if not json_lines and not params.get("regex"):
+        return ask.show("search", params, form=form, utc=utc)
+    value = _by_pattern(params) if params.get("regex") else ask.fetch("search", params)
     if not json_lines:
-        return ask.show("search", params, form=options.form(as_json, as_plain), utc=utc)
-    value = ask.fetch("search", params)
+        ask.put("search", value, form, utc)
+        return ask.exit_of("search", value)
     for row in value.get("results") or []:
         edge.put_json_line(row)
     return ask.exit_of("search", value)
+
+
+def _by_pattern(params: dict[str, Any]) -> dict[str, Any]:
+    """A search by regular expression, a few seconds at a time: the daemon serves others in between, a terminal sees
+    how far it came, and Ctrl-C ends it."""
+    skip, limit = params.pop("offset", 0), params["limit"]
+    wanted = skip + limit
+    found: dict[tuple[str, bool], Any] = {}
+    looked: dict[str, Any] = {}
+    took, after = 0.0, 0
+    stale: dict[str, None] = {}
+    running = True
+    while True:
+        asked = {**params, "limit": min(1000, wanted - len(found)), "after": after}
+        if running:
+            try:
+                value = ask.fetch_running("search", {**asked, "seconds": PATTERN_SECONDS}, ask.ANSWER_SECONDS)
+            except connect.Down:
+                running = False
+        if not running:
+            value = ask.fetch("search", {**asked, "seconds": 3_600})
+        for row in value["results"]:
+            found.setdefault((row["thread"], row["subagent"]), row)
+        stale.update(dict.fromkeys(value.get("stale") or ()))
+        now = value["searched"]
+        for name in ("records", "timed_out"):
+            now[name] += looked.get(name, 0)
+        took, looked, after = took + value["took_ms"], now, now["threads"]
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{now['threads']:,} of {now['of']:,} threads, {len(found):,} found\x1b[K")
+            sys.stderr.flush()
+        if now["complete"] or len(found) >= wanted:
+            break
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+    rows = list(found.values())[skip:wanted]
+    more = {"stale": list(stale)} if stale else {}
+    return {**value, **more, "total": len(found), "offset": skip, "took_ms": took, "results": rows, "searched": looked}
 
 
 @click.command()

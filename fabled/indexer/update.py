@@ -16,7 +16,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable
 
-from ..store.batch import FileRow
+from ..store.batch import FileRow, text_row
 from ..store.care import Care
 from ..store.database import trouble
 from ..store.files import Stamp
@@ -445,7 +445,7 @@ class Indexer:
                     if facts is None:
                         whole = False  # changed since it was indexed: after its next scan
                     elif facts.text or facts.thinking:
-                        rows.append((record, facts.text, facts.thinking, facts.parts))
+                        rows.append(text_row(record, facts))
                     if len(rows) >= 2_000:
                         self._care.add_texts(rows)
                         rows = []

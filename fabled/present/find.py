@@ -47,7 +47,27 @@ def search(value: Value, style: Style) -> list[str]:
     columns = _Columns.of(rows, style)
     for row in rows:
         lines += _hit(row, columns, style)
-    return [*lines, "", *_next(short(results[0]["thread"]), style)]
+    return [*lines, "", *_looked_at(value, style), *_next(short(results[0]["thread"]), style)]
+
+
+def _looked_at(value: Value, style: Style) -> list[str]:
+    """How far a search that reads texts came, where it did not come to the end."""
+    searched = value.get("searched") or {}
+    lines = []
+    if searched and not searched.get("complete"):
+        what = "threads" if "threads" in searched else "records"
+        seen = f"{count(searched.get(what, 0))} of {count(searched.get('of', 0))} {what}"
+        lines.append(f"Looked at {seen}, then there was enough, or the time was over.")
+    if searched.get("timed_out"):
+        lines.append(f"The pattern took too long on {plural(searched['timed_out'], 'record')}; these were passed over.")
+    return [style.dim(line) for line in lines]
+
+
+def _why(explained: Value) -> str:
+    """Which part gave which score, on one line."""
+    words = "  ".join(f"{one_line(str(word))} {score:g}" for word, score in (explained.get("words") or {}).items())
+    parts = "  ".join(f"{name} {score:g}" for name, score in explained.items() if name != "words")
+    return f"words: {words}" + (f"   and  {parts}" if parts else "")
 
 
 def _next(id_: str, style: Style) -> list[str]:
@@ -73,6 +93,7 @@ def _nothing(value: Value, style: Style) -> list[str]:
     lines = [f"Nothing found for {query}." if query else "Nothing found: the query is empty."]
     if _project(value):
         lines.append(f"Looked in {_scope(value, style)}.")
+    lines += _looked_at(value, style)
     near = value.get("nearest") or value.get("suggestions") or []
     if near:
         words = [f"{_word(item)}" for item in near]
@@ -161,6 +182,8 @@ def _hit(row: _Row, columns: _Columns, style: Style) -> list[str]:
     if also:
         more = f" and {len(also) - 4} more" if len(also) > 4 else ""
         lines.append(style.dim(f"    also in {', '.join(also[:4])}{more}"))
+    if row.value.get("explain"):
+        lines.append(style.dim(f"    {_why(row.value['explain'])}"))
     return lines
 
 

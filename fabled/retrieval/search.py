@@ -2,8 +2,8 @@
 
 Parsing the query is left to `transcript.query`, ranking rows to `store.queries`.
 
-The order is BM25 by the best record of each thread. Where a token has punctuation the texts of the best candidates
-are looked at, as the index knows only its parts: the literal spelling comes first. Snippets are made for shown results
+The order is `rank`'s. Where a token has punctuation the texts of the best candidates are looked at, as the index knows
+only its parts: the literal spelling comes first. Snippets are made for shown results
 only, from the record that ranked: read again, proved, masked, and only then marked and cut, so that no query can bring
 out a masked word. A snippet has at most `render.SNIPPET_CHARS` characters.
 """
@@ -14,7 +14,7 @@ import ntpath
 import os
 import shlex
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any
@@ -26,7 +26,10 @@ from ..transcript import query as q
 from ..transcript import render
 from ..transcript import text as t
 from ..transcript.record import uuid_text
+from ..transcript.segment import WIDE, normal
 from .common import Params, Reader, ambiguous, is_side, iso, number_of, text_of, thread_id, title
+from .pattern import Pattern, find
+from .rank import Ranking, rank
 
 KINDS = {
     "prompt": (t.PROMPT,),
@@ -47,10 +50,13 @@ ROLES = {
 DEFAULT_LIMIT, LARGEST_LIMIT, LARGEST_OFFSET = 10, 1_000, 100_000
 CANDIDATES = 60
 """Records whose texts are looked at for a literal spelling."""
-EXACT_CANDIDATES = 400
+EXACT_SECONDS = 3.0
+"""How long texts are read to find an exact spelling; the records that hold its words come best first."""
+REGEX_SECONDS, LONGEST_REGEX = 5.0, 3_600
 LITERAL_BYTES = 1 << 20
 """Longer records are not read only to order them."""
 LITERAL_BONUS = 0.25
+EXACT_STEP = 200
 NEAREST_WORDS, NEAREST_SHOWN, NEAREST_LIKENESS = 4, 4, 0.72
 _RESULT_CHARS = 3 * t.RESULT_HEAD
 
@@ -72,7 +78,7 @@ def search(reader: Reader, params: Params, now: float | None = None) -> dict[str
     offset = number_of(params, "offset", 0, 0, LARGEST_OFFSET)
     by_time = _choice(params, "sort", ("rank", "time"), "rank") == "time"
     if params.get("regex"):
-        raise BadRequest("regular expressions are not understood yet", 'a "phrase", or --exact for one spelling')
+        return _by_pattern(reader, params, text, limit, time.time() if now is None else now, started)
     query = q.parse(text)
     exact = bool(params.get("exact"))
     if exact:
@@ -82,6 +88,8 @@ def search(reader: Reader, params: Params, now: float | None = None) -> dict[str
     scope = _scope(reader, filters, params)
     hits: list[Hit] = []
     total = 0
+    more: dict[str, Any] = {}
+    ranking: Ranking | None = None
     with Reading(reader.vault) as reading:
         said = _Said(reader, reading)
         where: Where | None = None
@@ -89,16 +97,39 @@ def search(reader: Reader, params: Params, now: float | None = None) -> dict[str
             where = _where(reader, filters, params, scope, time.time() if now is None else now)
             with reader.queries.snapshot():
                 if exact and expression is not None:
-                    hits = _spelt(reader, said, query, expression, where, by_time)
+                    hits, looked_at, of = _spelt(reader, said, query, expression, where, by_time)
                     total = len(hits)
+                    more["searched"] = {"records": looked_at, "of": of, "complete": looked_at == of}
+                elif expression is None or by_time:
+                    hits, total = reader.queries.hits(expression, where, offset + limit, by_time)
                 else:
-                    reach = offset + limit if by_time else max(offset + limit, CANDIDATES)
-                    hits, total = reader.queries.hits(expression, where, reach, by_time)
-                    if expression is not None and query.literals and not by_time:
-                        hits = _literal_first(reader, said, query, expression, where, hits, offset + limit)
-        results = _results(reader, said, hits[offset : offset + limit], query)
+                    ranking = rank(reader.queries, query, where, offset + limit)
+                    hits, total = ranking.hits, ranking.total
+                    if query.literals and not query.prose:
+                        hits = _literal_first(said, query, ranking, offset + limit)
+        shown = hits[offset : offset + limit]
+        explain = bool(params.get("explain"))
+        results = _results(reader, said, shown, lambda text: _found_in(reader, text, query), numbered=explain)
+        if explain:
+            _explain(results, shown, ranking)
+            more["parsed"] = _parsed(query)
         nearest = _nearest(reader, said, query, where) if where is not None and not total else []
-        stale = sorted(reading.stale)
+        if nearest:
+            more["nearest"] = nearest
+        if reading.stale:
+            more["stale"] = sorted(reading.stale)
+    return _answer(text, started, total, offset, scope, results, more)
+
+
+def _answer(
+    text: str,
+    started: float,
+    total: int,
+    offset: int,
+    scope: Scope,
+    results: list[dict[str, Any]],
+    more: dict[str, Any],
+) -> dict[str, Any]:
     return {
         "query": text,
         "took_ms": round((time.perf_counter() - started) * 1000, 3),
@@ -106,9 +137,33 @@ def search(reader: Reader, params: Params, now: float | None = None) -> dict[str
         "offset": offset,
         "scope": {"by": scope.by, "project": scope.project},
         "results": results,
-        **({"nearest": nearest} if nearest else {}),
-        **({"stale": stale} if stale else {}),
+        **more,
     }
+
+
+def _by_pattern(reader: Reader, params: Params, text: str, limit: int, now: float, started: float) -> dict[str, Any]:
+    """Answers a search by regular expression: the text is the pattern, filters are options only."""
+    if params.get("exact"):
+        raise BadRequest("a query is either exact or a regular expression", "leave one of the two out")
+    pattern = Pattern(text)
+    after = number_of(params, "after", 0, 0, 10**9)
+    seconds = number_of(params, "seconds", int(REGEX_SECONDS), 1, LONGEST_REGEX)
+    filters = _with_options(q.Filters(), params)
+    scope = _scope(reader, filters, params)
+    where = _where(reader, filters, params, scope, now)
+    with Reading(reader.vault) as reading:
+        said = _Said(reader, reading)
+        found = find(reader.queries, reading, pattern, where, limit, after, seconds)
+        results = _results(reader, said, found.hits[:limit], pattern.marks)
+        searched = {
+            "threads": found.threads,
+            "of": found.of,
+            "records": found.records,
+            "timed_out": found.timed_out,
+            "complete": found.complete,
+        }
+        stale = {"stale": sorted(reading.stale)} if reading.stale else {}
+    return _answer(text, started, len(results), 0, scope, results, {"searched": searched, **stale})
 
 
 # What is asked for
@@ -268,6 +323,11 @@ class _Said:
         """Looks up where several records lie at once."""
         self._copies.update(self._reader.queries.copies_of(n for n in records if n not in self._copies))
 
+    def forget(self) -> None:
+        """Lets go of what was read: a long look through many records must not keep them all."""
+        self._texts.clear()
+        self._copies.clear()
+
     def of(self, record: int, longest: int | None = None) -> str | None:
         """The text of a record; None where no copy of it reads now, or where it has more bytes than `longest`."""
         if record not in self._texts:
@@ -288,42 +348,77 @@ def _key(hit: Hit) -> tuple[int, int]:
     return hit.thread or -hit.record, hit.side
 
 
-def _literal_first(
-    reader: Reader, said: _Said, query: q.Query, expression: str, where: Where, hits: list[Hit], wanted: int
-) -> list[Hit]:
+def _literal_first(said: _Said, query: q.Query, ranking: Ranking, wanted: int) -> list[Hit]:
     """Puts threads first in which a record spells a punctuated token as it was typed.
 
     With one token that decides; among several it lifts the score, lest `what's` outrank the words that matter.
     """
     literals = query.literals
     alone = len(query.positive) == 1
+    own = {_key(hit): hit for hit in ranking.hits}
     counted: dict[tuple[int, int], tuple[int, Hit]] = {}
-    for hit in reader.queries.best_records(expression, where, CANDIDATES):
-        text = (said.of(hit.record, LITERAL_BYTES) or "").casefold()
+    for record in ranking.records[:CANDIDATES]:
+        key = ranking.places[record][:2]
+        text = (said.of(record, LITERAL_BYTES) or "").casefold()
         count = sum(literal in text for literal in literals)
-        if count and (_key(hit) not in counted or count > counted[_key(hit)][0]):
-            counted[_key(hit)] = (count, hit)
+        if count and key in own and count > counted.get(key, (0,))[0]:
+            counted[key] = (count, replace(own[key], record=record))
             if alone and len(counted) >= wanted:
                 break
     if not counted:
-        return hits
-    lifted = [(0, hit) for hit in hits if _key(hit) not in counted] + list(counted.values())
+        return ranking.hits
+    for key, (_, hit) in counted.items():
+        own[key] = hit
     if alone:
-        lifted.sort(key=lambda pair: (-pair[0], pair[1].score, -pair[1].ts))
-        return [hit for _, hit in lifted]
-    raised = [replace(hit, score=hit.score * (1 + LITERAL_BONUS * count / len(literals))) for count, hit in lifted]
-    return sorted(raised, key=lambda hit: (hit.score, -hit.ts))
+        order = sorted(own, key=lambda key: (-counted[key][0] if key in counted else 0, own[key].score, -own[key].ts))
+        return [own[key] for key in order]
+    gains = ranking.gains["spelling"] = {
+        hit.record: -hit.score * LITERAL_BONUS * count / len(literals) for count, hit in counted.values()
+    }
+    for key, (_, hit) in counted.items():
+        own[key] = replace(hit, score=hit.score - gains[hit.record])
+    return sorted(own.values(), key=lambda hit: (hit.score, -hit.ts))
 
 
-def _spelt(reader: Reader, said: _Said, query: q.Query, expression: str, where: Where, by_time: bool) -> list[Hit]:
-    """The best record of each thread whose text has the phrase letter by letter, among the best candidates."""
-    phrase = query.positive[0].text.strip()
+def _spelt(
+    reader: Reader, said: _Said, query: q.Query, expression: str, where: Where, by_time: bool
+) -> tuple[list[Hit], int, int]:
+    """The best record of each thread whose text has the phrase letter by letter; how many records with its words were
+    looked at, and how many there are."""
+    phrase = normal(query.positive[0].text.strip())
     found: dict[tuple[int, int], Hit] = {}
-    for hit in reader.queries.best_records(expression, where, EXACT_CANDIDATES):
-        if _key(hit) not in found and phrase in (said.of(hit.record, LITERAL_BYTES) or ""):
+    records = reader.queries.best_records(expression, where)
+    deadline = time.monotonic() + EXACT_SECONDS
+    looked_at = 0
+    for at, hit in enumerate(records):
+        if at % EXACT_STEP == 0:
+            said.forget()
+            said.prepare(one.record for one in records[at : at + EXACT_STEP])
+        if time.monotonic() > deadline:
+            break
+        looked_at += 1
+        if _key(hit) not in found and phrase in normal(said.of(hit.record) or ""):
             found[_key(hit)] = hit
     hits = list(found.values())
-    return sorted(hits, key=lambda hit: -hit.ts) if by_time else hits
+    return (sorted(hits, key=lambda hit: -hit.ts) if by_time else hits), looked_at, len(records)
+
+
+# Why
+
+
+def _explain(results: list[dict[str, Any]], hits: Sequence[Hit], ranking: Ranking | None) -> None:
+    """Adds to each result which part gave which score."""
+    known = {hit.record: hit for hit in hits}
+    for row in results:
+        hit = known.get(row.pop("record"))
+        if hit is not None and ranking is not None:
+            row["explain"] = ranking.explain(hit)
+
+
+def _parsed(query: q.Query) -> dict[str, Any]:
+    """What a query was understood as."""
+    lists = {"words": query.words, "required": query.required, "excluded": query.excluded}
+    return {name: [token.text for token in tokens] for name, tokens in lists.items()} | {"prose": query.prose}
 
 
 # Words that do occur
@@ -359,22 +454,27 @@ def _nearest(reader: Reader, said: _Said, query: q.Query, where: Where) -> list[
 # Results
 
 
-def _results(reader: Reader, said: _Said, hits: Sequence[Hit], query: q.Query) -> list[dict[str, Any]]:
-    """The hits as they are shown; one that went away since it was ranked is left out."""
+Marks = Callable[[str], list[tuple[int, int]]]
+"""Where in a text what was looked for stands."""
+
+
+def _results(
+    reader: Reader, said: _Said, hits: Sequence[Hit], marks: Marks, numbered: bool = False
+) -> list[dict[str, Any]]:
+    """The hits as they are shown; one that went away since it was ranked is left out. `numbered`: with the record."""
     queries = reader.queries
     records = queries.records(hit.record for hit in hits)
     threads = queries.threads(hit.thread for hit in hits)
     others = queries.also_in(records)
     live = queries.live({record.session for record in records.values()} | {one.session for one in threads.values()})
     said.prepare(records)
-    phrases = q.phrases(query.positive)
     shown = []
     for hit in hits:
         record = records.get(hit.record)
         if record is None:
             continue
         thread = threads.get(hit.thread)
-        snippet, highlights = _snippet(reader, said, record, query, phrases)
+        snippet, highlights = _snippet(said, record, marks)
         owner = thread or record
         shown.append(
             {
@@ -398,6 +498,7 @@ def _results(reader: Reader, said: _Said, hits: Sequence[Hit], query: q.Query) -
                 "subagent": is_side(record.flags, record.agent),
                 "also_in": others[record.id],
                 "resume": resume(owner, live),
+                **({"record": record.id} if numbered else {}),
             }
         )
     return shown
@@ -418,29 +519,34 @@ def resume(what: Thread | Record, live: Container[int]) -> str | None:
     return f"cd {shlex.quote(project)} && {line}" if os.path.isabs(project) else line
 
 
-def _snippet(
-    reader: Reader, said: _Said, record: Record, query: q.Query, phrases: Sequence[str]
-) -> tuple[str, list[list[int]]]:
+def _snippet(said: _Said, record: Record, marks: Marks) -> tuple[str, list[list[int]]]:
     """The part of a record that shows the words found; nothing where no copy of it reads now."""
     text = said.of(record.id)
     if text is None:
         return "", []
     size = _RESULT_CHARS if record.kind == t.RESULT else t.TEXT_LIMIT
     shown = render.flat(render.tame(text[:size]))
+    return render.snippet(shown, marks(shown))
+
+
+def _found_in(reader: Reader, shown: str, query: q.Query) -> list[tuple[int, int]]:
+    """Where the words of a query stand in a text."""
+    phrases = q.phrases(query.positive)
     marks = reader.queries.marker.marks(shown, phrases) if phrases else []
-    return render.snippet(shown, marks or _inside_words(shown, query))
+    return marks or _inside_words(shown, query)
 
 
 def _inside_words(shown: str, query: q.Query) -> list[tuple[int, int]]:
-    """Where single words stand within longer ones: `user` found `getUserName` by its parts."""
+    """Where words stand within longer ones: `user` and `user_name` found `getUserName` by its parts."""
     folded = shown.lower()
     if len(folded) != len(shown):
         return []
     marks: list[tuple[int, int]] = []
     for token in query.positive:
-        if len(token.parts) == 1 and len(token.key[0]) > 1:
-            at = folded.find(token.key[0])
+        word = "".join(token.key)
+        if len(word) > 1 or WIDE.match(word):
+            at = folded.find(word)
             while at >= 0 and len(marks) < 50:
-                marks.append((at, at + len(token.key[0])))
-                at = folded.find(token.key[0], at + 1)
+                marks.append((at, at + len(word)))
+                at = folded.find(word, at + 1)
     return sorted(marks)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..transcript import text as t
+from ..transcript.segment import indexed
 
 TURNS = f"({t.PROMPT},{t.REPLY},{t.CALL},{t.RESULT},{t.SUMMARY},{t.COMMAND})"
 TURN_KINDS = frozenset((t.PROMPT, t.REPLY, t.CALL, t.RESULT, t.SUMMARY, t.COMMAND))
@@ -27,6 +28,11 @@ Twin = tuple[int, int, int, int]
 def title_of(facts: t.Facts) -> str:
     """A one-line title from a record's text."""
     return " ".join((facts.text or facts.thinking)[: 2 * t.TITLE_LIMIT].split())[: t.TITLE_LIMIT]
+
+
+def text_row(record: int, facts: t.Facts) -> tuple[int, str, str, str]:
+    """A record's row of the full text."""
+    return record, indexed(facts.text), indexed(facts.thinking), facts.parts
 
 
 @dataclass(slots=True)

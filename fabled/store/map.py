@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..transcript import text as t
 from . import schema as s
-from .batch import AGENTS, MEMBERSHIP, Batch, FileRow, Reread, short_key
+from .batch import AGENTS, MEMBERSHIP, Batch, FileRow, Reread, short_key, text_row
 from .lookups import Lookups
 from .vault import Place
 
@@ -355,7 +355,7 @@ class Map(Lookups):
     def extras(self, batch: Batch, record: int, session: int, f: t.Facts) -> None:
         """Adds a record's text, links, title and citations to a batch."""
         if f.text or f.thinking:
-            batch.texts.append((record, f.text, f.thinking, f.parts))
+            batch.texts.append(text_row(record, f))
         links = batch.links
         for call in f.calls:
             links.append((session, s.CALL, t.key64(call), record))

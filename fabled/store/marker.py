@@ -10,6 +10,8 @@ from typing import cast
 
 import apsw
 
+from ..transcript.segment import WIDE, WIDE_OR_NOT, pairs
+
 TOKENIZER = "porter unicode61 remove_diacritics 2"
 """As `store.schema` has it for `fts`; a test holds the two equal."""
 
@@ -26,6 +28,25 @@ class Marker:
         self._db.close()
 
     def _stems(self, text: bytes, reason: int) -> list[tuple[int, int, str]]:
+        """(start, end, stem) of the words of a text, runs of wide letters cut into pairs as in the index."""
+        if text.isascii():
+            return self._plain(text, reason)
+        found: list[tuple[int, int, str]] = []
+        at = 0
+        for piece in WIDE_OR_NOT.findall(text.decode()):
+            data = piece.encode()
+            if WIDE.match(piece):
+                sizes = [len(letter.encode()) for letter in piece]
+                start = at
+                for pair, size, following in zip(pairs(piece), sizes, [*sizes[1:], 0], strict=False):
+                    found.append((start, start + size + following, pair))
+                    start += size
+            else:
+                found += [(at + start, at + end, stem) for start, end, stem in self._plain(data, reason)]
+            at += len(data)
+        return found
+
+    def _plain(self, text: bytes, reason: int) -> list[tuple[int, int, str]]:
         return cast("list[tuple[int, int, str]]", self._tokens(text, reason, None, include_colocated=False))
 
     def stem(self, word: str) -> str | None:

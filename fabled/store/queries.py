@@ -26,7 +26,7 @@ from .batch import TITLE_RANK
 from .marker import Marker
 from .rows import Copy, Hit, Record, State, Thread, TurnRow, Where
 
-TEXT_WEIGHT, THINKING_WEIGHT, PARTS_WEIGHT = 1.0, 0.5, 1.0
+TEXT_WEIGHT, THINKING_WEIGHT, PARTS_WEIGHT = 1.0, 0.75, 1.0
 """BM25 weights of the columns of `fts`: a thought is worth less than what was said."""
 LIVE_RANK = 1 << 30
 _NEAR_BEGIN, _NEAR_LOOKED_AT = 3, 4_000
@@ -78,6 +78,8 @@ class Queries:
         self._counted: tuple[int, dict[str, Any]] | None = None
         self._marker: Marker | None = None
         self._vocabulary = False
+        self._scope: tuple[int, ...] | None = None
+        """the sessions that the temporary table `scope` holds"""
 
     def close(self) -> None:
         self._db.close()
@@ -90,7 +92,7 @@ class Queries:
             db = _open(self.path)
             self._db.close()
             self._db, self._identity = db, _identity(self.path)
-            self._projects, self._counted, self._vocabulary = _Projects(), None, False
+            self._projects, self._counted, self._vocabulary, self._scope = _Projects(), None, False, None
 
     @property
     def marker(self) -> Marker:
@@ -120,6 +122,19 @@ class Queries:
     def _row(self, sql: str, *args: Any) -> tuple[Any, ...] | None:
         rows = self._rows(sql, *args)
         return rows[0] if rows else None
+
+    def _test(self, where: Where) -> tuple[str, dict[str, Any]]:
+        """`_condition`, with the sessions it names laid out: thousands of them in every statement would cost more to
+        parse than the statement to run."""
+        if where.sessions is not None and where.sessions != self._scope:
+            self._db.execute(
+                "PRAGMA query_only=0; CREATE TEMP TABLE IF NOT EXISTS scope(session INTEGER PRIMARY KEY);"
+                "DELETE FROM temp.scope"
+            )
+            self._db.executemany("INSERT OR IGNORE INTO temp.scope VALUES(?)", ((n,) for n in where.sessions))
+            self._db.execute("PRAGMA query_only=1")
+            self._scope = where.sessions
+        return _condition(where)
 
     # What a search is restricted to
 
@@ -218,7 +233,7 @@ class Queries:
 
     def holding(self, stem: str, where: Where) -> int | None:
         """A record within a restriction that holds a word with this stem."""
-        test, args = _test(where)
+        test, args = self._test(where)
         row = self._row(
             f"SELECT r.id FROM temp.places p CROSS JOIN records r ON r.id=p.doc WHERE p.term=:stem AND {test} LIMIT 1",
             {"stem": stem, **args},
@@ -240,7 +255,7 @@ class Queries:
         """The best record of each thread that answers, the best `limit` of them, and how many there are."""
         if where.nothing:
             return [], 0
-        test, args = _test(where)
+        test, args = self._test(where)
         tables, match = _source(expression)
         best, latest = ("min(fts.rank)", "coalesce(r.ts,0)") if expression else ("0.0", "max(coalesce(r.ts,0))")
         order = "ts DESC" if by_time or not expression else "score, ts DESC"
@@ -253,18 +268,99 @@ class Queries:
         )
         return [Hit(*row[:5]) for row in rows], rows[0][5] if rows else 0
 
-    def best_records(self, expression: str, where: Where, limit: int) -> list[Hit]:
-        """The best records one by one, whatever their threads."""
+    def best_records(self, expression: str, where: Where) -> list[Hit]:
+        """All records that answer, one by one, the best first."""
         if where.nothing:
             return []
-        test, args = _test(where)
+        test, args = self._test(where)
         tables, match = _source(expression)
         rows = self._rows(
             f"SELECT r.id, coalesce(r.thread,0), {_side(where)}, fts.rank, coalesce(r.ts,0) FROM {tables}"
-            f" WHERE {match} AND {test} ORDER BY 4, r.ts DESC, r.id LIMIT :limit",
-            {"expression": expression, "limit": limit, **args},
+            f" WHERE {match} AND {test} ORDER BY 4, r.ts DESC, r.id",
+            {"expression": expression, **args},
         )
         return [Hit(*row) for row in rows]
+
+    def count(self, expression: str) -> int:
+        """How many records, anywhere, an expression finds."""
+        return int(self._rows("SELECT count(*) FROM fts WHERE fts MATCH ?", expression)[0][0])
+
+    def postings(self, expression: str, where: Where) -> list[tuple[Any, ...]]:
+        """(record, thread or its own number below zero, side, session, ts, kind, score) of all that an expression
+        finds; the higher the score the better."""
+        test, args = self._test(where)
+        tables, match = _source(expression)
+        return self._rows(
+            f"SELECT r.id, coalesce(r.thread,-r.id), {_side(where)}, r.session, coalesce(r.ts,0), r.kind, -fts.rank"
+            f" FROM {tables} WHERE {match} AND {test}",
+            {"expression": expression, **args},
+        )
+
+    def holders(self, expression: str | None) -> set[int]:
+        """All records that an expression finds."""
+        return {number for (number,) in self._rows("SELECT rowid FROM fts WHERE fts MATCH ?", expression)}
+
+    def scores(self, expression: str) -> list[tuple[int, float]]:
+        """(record, score) of all that an expression finds; the higher the better."""
+        return self._rows("SELECT rowid, -rank FROM fts WHERE fts MATCH ?", expression)
+
+    def sessions_of(self, records: Iterable[int]) -> dict[int, int]:
+        """The session of each record."""
+        return dict(
+            self._rows("SELECT id,session FROM records WHERE id IN (SELECT value FROM json_each(?))", _json(records))
+        )
+
+    def session_turns(self, sessions: Iterable[int]) -> dict[int, int]:
+        """How many turns each of these sessions has."""
+        rows = self._rows(
+            "SELECT t.session, sum(t.turns) FROM json_each(?) j CROSS JOIN threads t ON t.session=j.value GROUP BY 1",
+            _json(sessions),
+        )
+        return dict(rows)
+
+    def threads_by_time(self, where: Where) -> list[int]:
+        """The threads of the sessions searched, the latest first."""
+        self._test(where)
+        inside = "" if where.sessions is None else "WHERE session IN temp.scope "
+        return [n for (n,) in self._rows(f"SELECT id FROM threads {inside}ORDER BY last_ts DESC, id DESC")]
+
+    def records_in(self, threads: Iterable[int], loose: bool, where: Where) -> list[tuple[Any, ...]]:
+        """(record, thread, side, ts) of what these threads say, in the order it lies in the files; `loose`: also of
+        the records without thread."""
+        test, args = self._test(where)
+        said = f"SELECT r.id, r.thread, {_side(where)}, coalesce(r.ts,0) FROM"
+        rows = self._rows(
+            f"{said} json_each(:threads) j CROSS JOIN records r ON r.thread=j.value WHERE r.kind<>{OTHER} AND {test} "
+            "ORDER BY r.file, r.offset",
+            {"threads": _json(threads), **args},
+        )
+        if loose:
+            rows += self._rows(
+                f"{said} records r WHERE r.thread IS NULL AND r.kind<>{OTHER} AND {test} ORDER BY r.file, r.offset",
+                args,
+            )
+        return rows
+
+    def session_count(self) -> int:
+        return int(self._rows("SELECT count(*) FROM sessions")[0][0])
+
+    def title_records(self, threads: Iterable[int]) -> dict[int, int]:
+        """The prompt that begins each of these threads, where one does."""
+        return dict(
+            self._rows(
+                "SELECT t.id, t.title_record FROM json_each(?) j CROSS JOIN threads t ON t.id=j.value "
+                "WHERE t.title_rank=1 AND t.title_record IS NOT NULL",
+                _json(threads),
+            )
+        )
+
+    def before(self, records: Iterable[int]) -> list[tuple[int, int]]:
+        """(record, the one it follows) for each of these that follows one of its own session."""
+        return self._rows(
+            "SELECT a.id, b.id FROM json_each(?) j CROSS JOIN records a ON a.id=j.value "
+            "CROSS JOIN records b ON b.uuid=a.parent AND b.session=a.session WHERE a.parent IS NOT NULL",
+            _json(records),
+        )
 
     # Records, copies, threads
 
@@ -714,12 +810,12 @@ def _list(numbers: Iterable[int]) -> str:
     return ",".join(str(int(number)) for number in numbers)
 
 
-def _test(where: Where) -> tuple[str, dict[str, Any]]:
+def _condition(where: Where) -> tuple[str, dict[str, Any]]:
     """The condition on `records r` that a restriction makes, and its values."""
     tests = ["r.hidden&2=0" if where.own else "r.hidden=0"]
     args: dict[str, Any] = {}
     if where.sessions is not None:
-        inside = f"IN ({_list(where.sessions)})"
+        inside = "IN temp.scope"
         tests.append(f"r.session {inside}")
         if not where.own:
             # A fork in another project than its original is all that this project has of it.

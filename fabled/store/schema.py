@@ -5,7 +5,7 @@ A Map of another version is rebuilt, a Ledger of an older one migrated, a newer 
 
 from __future__ import annotations
 
-MAP_VERSION = 3
+MAP_VERSION = 4
 LEDGER_VERSION = 2
 APPLICATION_ID = 0x66626C64  # "fbld": tells our databases from anything else at their place
 
@@ -49,6 +49,7 @@ CREATE TABLE threads(
     title TEXT, title_record INTEGER, title_rank INTEGER NOT NULL DEFAULT 99, canonical INTEGER);
 CREATE UNIQUE INDEX threads_key ON threads(session, prompt);
 CREATE INDEX threads_prompt ON threads(prompt);
+CREATE INDEX threads_turns ON threads(session, turns);
 CREATE TABLE titles(record INTEGER PRIMARY KEY, session INTEGER, leaf BLOB, kind INTEGER NOT NULL, text TEXT NOT NULL);
 CREATE INDEX titles_session ON titles(session);
 CREATE INDEX titles_leaf ON titles(leaf) WHERE leaf IS NOT NULL;

@@ -4,20 +4,29 @@ Running the expression, and looking for the literal spelling in texts, is left t
 
 Everything is literal: the text never reaches FTS5 but as double-quoted runs of letters and digits, so no
 spelling can be an operator, a column or an error. The one table of meanings is CONTRACT's query language.
+
+A sentence is not a search expression: where somebody pastes running text, the quotation marks in it are the text's own
+(the words that they enclose rank like all others), and a long run of Chinese or Japanese means its words, not itself
+as a whole. Signs keep their meaning.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+from .segment import WIDE, WIDE_OR_NOT, normal, pairs
 
 MAX_TOKENS = 64
 """Distinct words looked at; what a pasted page says beyond them cannot change its best answers much."""
 MAX_PARTS = 64
 """Neighbouring parts of one token or phrase that must follow each other; a longer one is cut to these."""
+PROSE_WORDS, PROSE_STOP_WORDS = 10, 3
+"""From so many words outside quotation marks on, so many of them stop words, a query is running text."""
+LONGEST_WIDE = 7
+"""Letters of a Chinese or Japanese run that are one word; a longer run is looked for by its pairs."""
 
 # The index's own segmentation (unicode61): letters and digits, private use, and the combining marks that may
 # continue a token. Wherever Python and SQLite know different Unicode versions the run is only cut finer by
@@ -32,6 +41,8 @@ _ITEM = re.compile(rf'([+-]?)(?:({_NAMES}):)?"([^"]*)(?:"|\Z)|(\S+)')
 # `session::new` and `file://` are text: a value does not begin with what ends a name or a scheme.
 _FILTER = re.compile(rf"({_NAMES}):((?![:/]{{2}}|:)\S+)")
 _LOWER_UPPER = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_POSSESSIVE = re.compile(r"\W*([^\W\d_]{2,})['’]s\W*")
+_KATAKANA = re.compile("[\u30a1-\u30ff]+")
 _RELATIVE = re.compile(r"([0-9]{1,7})([smhdwy])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
 _LATEST = 2**52
@@ -70,7 +81,7 @@ class Token:
     def literal(self) -> str:
         """The spelling to prefer among phrase matches, or "" where letters and digits say it all."""
         text = self.text.strip().rstrip(".,;:!?")
-        return "" if _WORDS.fullmatch(text) else text.casefold()
+        return "" if _WORDS.fullmatch(text.replace("'", "").replace("’", "")) else text.casefold()
 
     @property
     def stop(self) -> bool:
@@ -116,6 +127,8 @@ class Query:
     required: tuple[Token, ...] = ()
     excluded: tuple[Token, ...] = ()
     filters: Filters = _NO_FILTERS
+    prose: bool = False
+    """running text: its quotation marks are its own"""
 
     @property
     def positive(self) -> tuple[Token, ...]:
@@ -130,7 +143,14 @@ class Query:
 
 def segment(text: str) -> list[str]:
     """The runs of letters and digits of `text`, as the index cuts them."""
-    return _RUN.findall(unicodedata.normalize("NFC", text))
+    runs: list[str] = _RUN.findall(normal(text))
+    if text.isascii() or WIDE.search(text) is None:
+        return runs
+    found: list[str] = []
+    for run in runs:
+        for piece in WIDE_OR_NOT.findall(run):
+            found += pairs(piece) if WIDE.match(piece) else _RUN.findall(piece)
+    return found
 
 
 def split_camel(word: str) -> list[str]:
@@ -148,6 +168,17 @@ def _token(text: str, *, exact: bool = False) -> Token | None:
         return Token(text, parts)
     split = tuple(piece for run in runs for piece in split_camel(run))[:MAX_PARTS]
     return Token(text, parts, split if split != parts else ())
+
+
+def _words(text: str) -> list[Token]:
+    """What a stretch without blanks asks for: one token, or the pairs of a long run of wide letters."""
+    if not text.isascii():
+        run = WIDE.fullmatch(normal(text).strip("。、！？，．"))
+        if run and len(run[0]) > LONGEST_WIDE and not _KATAKANA.fullmatch(run[0]):
+            return [Token(pair, (pair,)) for pair in pairs(run[0])]
+    owner = _POSSESSIVE.fullmatch(text)  # a question about Ana's keys is answered where Ana speaks of them
+    token = _token(owner[1] if owner else text)
+    return [] if token is None else [token]
 
 
 class _Gathered:
@@ -169,9 +200,16 @@ def parse(text: str) -> Query:
     """What `text` asks for. Every text has a meaning; the meaning may be that there is nothing to find."""
     gathered = _Gathered()
     named: dict[str, list[str]] = {}
-    for sign, name, quoted, bare in _ITEM.findall(_BLANKS.sub(" ", text)):
+    items = _ITEM.findall(_BLANKS.sub(" ", text))
+    prose = _is_prose([bare for _, _, _, bare in items if bare])
+    for sign, name, quoted, bare in items:
         if not bare:
             if name and not sign and _accept(name, quoted, named):
+                continue
+            if prose and not sign:
+                for word in quoted.split():
+                    for token in _words(word):
+                        gathered.add(gathered.words, token)
                 continue
             into = gathered.excluded if sign == "-" else gathered.required
             gathered.add(into, _token(f"{name}:{quoted}" if name else quoted, exact=True))
@@ -185,7 +223,8 @@ def parse(text: str) -> Query:
         elif bare[0] == "-" and bare[1:2] not in ("-", ""):
             gathered.add(gathered.excluded, _token(bare[1:]))
         else:
-            gathered.add(gathered.words, _token(bare))
+            for token in _words(bare):
+                gathered.add(gathered.words, token)
     words = list(gathered.words.values())
     required = tuple(gathered.required.values())
     excluded = tuple(gathered.excluded.values())
@@ -194,7 +233,12 @@ def parse(text: str) -> Query:
     telling = [token for token in words if not token.stop]
     if telling or required:
         words = telling
-    return Query(text, tuple(words), required, excluded, _filters(named))
+    return Query(text, tuple(words), required, excluded, _filters(named), prose)
+
+
+def _is_prose(bare: list[str]) -> bool:
+    """Whether what stands outside quotation marks reads like a sentence rather than like words to look for."""
+    return len(bare) >= PROSE_WORDS and sum(word.lower() in STOP_WORDS for word in bare) >= PROSE_STOP_WORDS
 
 
 def _accept(name: str, value: str, named: dict[str, list[str]]) -> bool:
@@ -239,15 +283,22 @@ def moment(value: str, now: float, *, end: bool = False) -> float | None:
     return max(-float(_LATEST), min(float(_LATEST), seconds))
 
 
-def _quoted(parts: Iterable[str]) -> str:
-    return '"' + " ".join(parts) + '"'
+def _quoted(parts: Sequence[str]) -> str:
+    """A phrase. A single wide letter, last in it, begins the pairs that it may stand in."""
+    last = parts[-1]
+    return '"' + " ".join(parts) + ('" *' if len(last) == 1 and WIDE.match(last) else '"')
 
 
-def _unit(token: Token) -> str:
+def unit(token: Token) -> str:
     """The token as FTS5 reads it: its parts next to each other, or those of its camelCase reading."""
     if not token.split:
         return _quoted(token.parts)
     return f"({_quoted(token.parts)} OR {_quoted(token.split)})"
+
+
+def near(one: Token, other: Token, distance: int) -> str:
+    """An expression for two tokens at most so many words apart."""
+    return f"NEAR({_quoted(one.parts)} {_quoted(other.parts)}, {distance})"
 
 
 def match_expression(query: Query) -> str | None:
@@ -258,21 +309,21 @@ def match_expression(query: Query) -> str | None:
     """
     if not query.positive:
         return None
-    any_of = [_unit(token) for token in query.words]
-    every = [_unit(token) for token in query.required]
+    any_of = [unit(token) for token in query.words]
+    every = [unit(token) for token in query.required]
     if every and any_of:
         any_of.append(every[0])
     if any_of:
         every.append("(" + " OR ".join(any_of) + ")")
     expression = " AND ".join(every)
     if query.excluded:
-        expression = f"({expression}) NOT ({' OR '.join(_unit(token) for token in query.excluded)})"
+        expression = f"({expression}) NOT ({' OR '.join(unit(token) for token in query.excluded)})"
     return expression
 
 
 def any_expression(tokens: Iterable[Token]) -> str | None:
     """An expression that finds any of `tokens`."""
-    return " OR ".join(_unit(token) for token in tokens) or None
+    return " OR ".join(unit(token) for token in tokens) or None
 
 
 def phrases(tokens: Iterable[Token]) -> list[str]:

@@ -118,6 +118,25 @@ def test_a_required_word_decides_and_the_others_rank() -> None:
     assert next(rows)[0] == 4
 
 
+def test_an_owner_is_a_word() -> None:
+    """What belongs to somebody is looked for by their name; other apostrophes stay inside their word."""
+    assert [token.parts for token in parse("Ana's keys, the users’s and o'clock").words] == [
+        ("Ana",), ("keys",), ("users",), ("o", "clock"),
+    ]  # fmt: skip
+    assert [token.parts for token in parse('+"Ana\'s"').required] == [("Ana", "s")]
+
+
+def test_a_sentence_demands_nothing() -> None:
+    """Quotation marks in running text are its own; signs, and quotation marks in a short query, mean what they say."""
+    sentence = 'why did it say that the "lock file" was not there and +stop before the -end of the run'
+    query = parse(sentence)
+    assert query.prose
+    assert [token.text for token in query.required] == ["stop"]
+    assert [token.text for token in query.excluded] == ["end"]
+    assert {"lock", "file"} <= {token.text for token in query.words}
+    assert [token.text for token in parse('why the "lock file"').required] == ["lock file"]
+
+
 def test_filters_have_exactly_their_names_and_a_value() -> None:
     """`name:value` filters for eight names; any other colon is text."""
     query = parse('file:*.py tool:Bash tool:Read role:user project:"My Dir" session:abc term:x foo')
