@@ -136,6 +136,12 @@ def _mute(value: Any) -> bool:
     return not any(type(one) is Object and any(key in TELLING for key, _ in one) for one in inner)
 
 
+def mute(value: Any) -> bool:
+    """The same of a value as orjson reads it."""
+    inner = [value, *value.values()] if type(value) is dict else [value]
+    return not any(type(one) is dict and not TELLING.isdisjoint(one) for one in inner)
+
+
 def _thoughts(diff: Difference, rules: frozenset[str], record: Object) -> str | None:
     if diff.path != ("message", "content") or "A1" not in rules or record.get("type") != "assistant":
         return f"items of {'.'.join(map(str, diff.path))} are gone"

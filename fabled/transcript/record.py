@@ -69,6 +69,10 @@ compact = orjson.dumps
 """A value as JSON without blanks; raises TypeError for what JSON cannot hold."""
 
 
+strict_dumps = orjson.dumps
+"""The compact JSON text of a value; raises TypeError for what no strict JSON can hold."""
+
+
 def loads(data: bytes) -> Any:
     """The value of one JSON text.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from .record import segments, strict_loads
+from .record import segments, strict_dumps, strict_loads
 
 IMAGE_CHARS = 6_000
 """What an image counts in characters: about 1,500 tokens, the most that one costs."""
@@ -113,9 +113,14 @@ def blocks(role: str, content: object, uuid: str = "") -> tuple[Block, ...]:
 
 
 def digest(value: object) -> bytes:
-    """Tells values apart as Python does, order of keys included."""
-    text = value if type(value) is str else repr(value)
-    return sha256(text.encode("utf-8", "surrogatepass")).digest()[:DIGEST_BYTES]
+    """Tells values apart as JSON does, order of keys included."""
+    if type(value) is str:
+        return sha256(value.encode("utf-8", "surrogatepass")).digest()[:DIGEST_BYTES]
+    try:
+        data = strict_dumps(value)
+    except TypeError:  # half a surrogate pair, or a number beyond 64 bits
+        data = repr(value).encode("utf-8", "surrogatepass")
+    return sha256(data).digest()[:DIGEST_BYTES]
 
 
 def _text(role: str, text: str, uuid: str) -> Block:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from .differences import Difference, Object, Stub, allowed, differences, exact, fits, stub_in
+from .differences import Difference, Object, Stub, allowed, differences, exact, fits, mute, stub_in
 from .record import strict_loads
-from .rules import Change
+from .rules import Change, Edit
 from .said import CHAIN, DIGEST_BYTES, THOUGHTS, Chosen, Said, digest, first_object, heard
 
 ABSENT = object()
@@ -245,6 +245,9 @@ def _edited(
     seen: Seen, number: int, line: bytes, after: bytes, fact: Fact, change: Change, vaulted: Held | None
 ) -> None:
     """I9 for one line: each difference is listed, and a rule listed for its place may make it."""
+    if change.edits == _MUTE_RESULT and change.uuid == fact.uuid and fact.type == "user" and muted(line, after):
+        seen.edited[number] = frozenset({"G2"})
+        return
     try:
         original, now = exact(line), exact(after)
     except (ValueError, RecursionError):
@@ -263,6 +266,45 @@ def _edited(
             used |= rules
         _marked(seen, number, line, uuid, diff, rules, vaulted)
     seen.edited[number] = frozenset(used)
+
+
+def muted(line: bytes, after: bytes) -> bool:
+    """Whether all that a line lost is a `toolUseResult` that says nothing to the client, and nothing else changed.
+
+    The same as comparing the values exactly, for the commonest edit: the line lost one run of bytes, which reads as that
+    one member, and without it the values are equal. False only means that a closer look is needed.
+    """
+    gone = len(line) - len(after)
+    if gone <= 0:
+        return False
+    low, high = 0, len(after)
+    while low < high:  # the longest common beginning
+        middle = (low + high + 1) // 2
+        if line[low:middle] == after[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    if line[low + gone :] != after[low:]:
+        return False
+    # Where the run begins is open by as much as its beginning repeats behind it.
+    key = b'"toolUseResult":'
+    start = line.find(key, max(0, low - len(key)), low + len(key) + 2)
+    for at, end in ((start - 1, start - 1 + gone), (start, start + gone)):
+        if start < 1 or line[:at] + line[end:] != after:
+            continue
+        try:
+            member = strict_loads(b"{" + line[at:end].strip(b",") + b"}")
+            whole, rest = strict_loads(line), strict_loads(after)
+        except ValueError:
+            continue
+        result = whole.pop("toolUseResult", ABSENT)
+        return bool(list(member) == ["toolUseResult"] and member["toolUseResult"] == result) and (
+            whole == rest and mute(result)
+        )
+    return False
+
+
+_MUTE_RESULT = (Edit("G2", ("toolUseResult",)),)
 
 
 def _covers(path: tuple[str | int, ...], diff: Difference) -> bool:
