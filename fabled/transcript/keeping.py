@@ -50,7 +50,9 @@ class Keeping:
         self.before = survey.boundary if survey.boundary is not None else 0
         """the last compaction: S3 takes only what stands before it"""
         self.last = self._last()
-        self.collapsing = collapsing and survey.boundary is not None and not self._goes_on_above()
+        self.goes_on_above = self._goes_on_above()
+        """then only progress records go: which child the request ends with depends on all others"""
+        self.collapsing = collapsing and survey.boundary is not None and not self.goes_on_above
         self.gaps = self._gaps()
         open_ends = [at for at in self.gaps if at >= self.before or not self.collapsing]
         self.near = set(open_ends).union(*(self.gaps[at] for at in open_ends))

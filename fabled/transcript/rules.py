@@ -184,10 +184,8 @@ def plan(survey: Survey, level: Level, stored: Mapping[str, str], limits: Limits
         frozenset(kept.preserved | kept.doubled | kept.named),
         AGGRESSIVE_CHARS if level == "aggressive" else max(limits.tool_result_chars, SHORTEST_CUT),
     )
-    goes: dict[int, str] = {}
-    for rule in (
-        (collapse, thoughts, prompt_copies, progress) if kept.collapsing else (thoughts, prompt_copies, progress)
-    ):
+    goes: dict[int, str] = collapse(scene) if kept.collapsing else {}
+    for rule in (progress,) if kept.goes_on_above else (thoughts, prompt_copies, progress):
         goes.update(rule(scene))
     fate = kept.settle(goes)
     gone = {facts[at].line: (fact_rule, facts[at]) for at, fact_rule in (fate.gone | kept.repeated).items()}
@@ -281,12 +279,9 @@ def thoughts(scene: _Scene) -> dict[int, str]:
 
 def collapse(scene: _Scene) -> dict[int, str]:
     """S3: what stands before the last compaction goes, but for what a kept record needs (`keeping`)."""
-    boundary = scene.survey.boundary
-    if scene.level == "gentle" or boundary is None:
-        return {}
     return {
         at: "S3"
-        for at, fact in enumerate(scene.survey.facts[:boundary])
+        for at, fact in enumerate(scene.survey.facts[: scene.survey.boundary])
         if fact.kind != OTHER and fact.flags & FIRM and not fact.flags & SIDE
     }
 

@@ -271,8 +271,8 @@ def _edited(
 def muted(line: bytes, after: bytes) -> bool:
     """Whether all that a line lost is a `toolUseResult` that says nothing to the client, and nothing else changed.
 
-    The same as comparing the values exactly, for the commonest edit: the line lost one run of bytes, which reads as that
-    one member, and without it the values are equal. False only means that a closer look is needed.
+    The same as comparing the values exactly, for the commonest edit: the line lost one run of bytes, which reads as
+    that one member, and without it the values are equal. False only means that a closer look is needed.
     """
     gone = len(line) - len(after)
     if gone <= 0:
