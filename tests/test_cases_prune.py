@@ -1,6 +1,7 @@
 """The cases of the users' bug reports on pruning, through every real part, alone and within a large transcript.
 
-What each case is about is tested by its kind in tests/transcript/test_rules.py; here nothing may be lost, whatever it is.
+What each case is about is tested by its kind in tests/transcript/test_rules.py; here nothing may be lost, whatever
+it is.
 Skipped where the shared inputs do not lie beside the project.
 """
 
