@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -375,7 +376,7 @@ def test_a_prune_that_nothing_followed_is_not_captured(home: Home) -> None:
     os.utime(live, (1_700_000_000, 1_700_000_000))
     journal(
         home, talk, "prune", new_length=len(short.data), new_sha=g.sha256(short.data).digest(),
-        dev=live.stat().st_dev, new_ino=live.stat().st_ino,
+        dev=live.stat().st_dev, new_ino=live.stat().st_ino, report=json.dumps({"made": len(short.data)}),
     )  # fmt: skip
     home.index()
     assert capture(home, talk)["generations"] == []

@@ -342,8 +342,9 @@ def _stamp_of(kept: Kept) -> tuple[int | None, int | None, int | None, int | Non
 
 
 def _from_kept(entry: Entry) -> bool:
-    """Whether a replacement wrote nothing but what the Vault holds: the others carry over lines appended since."""
-    return entry.state == "done" and entry.what == "prune"
+    """Whether a replacement wrote nothing but what the Vault holds: others carry over lines appended since, or a last
+    line without its newline, and those only the live file has."""
+    return entry.state == "done" and entry.what == "prune" and entry.made[0] == entry.new_length
 
 
 def _marked(read: Read, length: int) -> bool:

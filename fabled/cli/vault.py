@@ -31,6 +31,7 @@ def _done(method: str, params: Mapping[str, Any], shown: Mapping[str, Any] | Non
     """
     value: dict[str, Any] | None = None
     with contextlib.suppress(connect.Down), Watching(progress_of_daemon):
+        ask.fetch_running("ping", {}, PING_SECONDS)  # one that hangs is told so, however long the work may take
         value = ask.fetch_running(method, params, None)
     if value is None:
         value = _here(method, params)
@@ -52,6 +53,7 @@ def _here(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
             left.adopt(stop)
             if stop():
                 raise KeyboardInterrupt
+        writer.calm(10)
         with here.reading(settings) as reader:
             asked = answers.resolved(reader, method, params)
         try:

@@ -36,6 +36,8 @@ KEEP = Job("keep")
 DRAIN_SECONDS = 0.1
 # So long sessions are captured or pruned before waiting paths have their turn.
 KEEP_SECONDS = 0.5
+# So long a request waits for a drain to end.
+LATER_SECONDS = 10.0
 # So long the end waits for drains; what is left then is carried over at the next start.
 LAST_DRAIN_SECONDS = 2.5
 
@@ -133,6 +135,8 @@ class Writer:
         self._health = Health()
         self._next: Callable[[], Indexer] | None = None
         self._failed: dict[str, str] = {}
+        self._later: list[tuple[float, Asked]] = []
+        """(until when at the latest, request) that wait for a drain"""
         self._read_since = 0
         """bytes of transcripts read since memory was last given back"""
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
@@ -179,12 +183,14 @@ class Writer:
                 if batch.paths or batch.jobs or batch.overfull:
                     self._batch(batch)
                 self._drain()
+                self._held_back()
             self._last_drain()
         except _Stopping:
             self._last_drain()
         except Exception:
             log.exception("writer.failed")
             phase = "failed"
+        self._answer([asked for _, asked in self._later], fault=NotRunning("the daemon is stopping", ""))
         self._set(phase=phase, progress=None)
         self._inbox.close()
         if phase == "failed":
@@ -233,7 +239,9 @@ class Writer:
         for reply in jobs["repair"].replies if "repair" in jobs else ():
             reply.set_result(mended or anew)
         for asked in batch.jobs:
-            if asked.job.params:
+            if asked.job.params and self._draining() and asked.job.name != "capture":
+                self._later.append((time.monotonic() + LATER_SECONDS, asked))  # the same transcript, most likely
+            elif asked.job.params:
                 self._perform(asked)
         if "keep" in jobs:
             self._keep()
@@ -558,6 +566,14 @@ class Writer:
             if storage_trouble(fault) is None and not isinstance(fault, FabledError | OSError):
                 raise
             log.warning("drain.postponed", reason=str(fault))
+
+    def _held_back(self) -> None:
+        """Requests that waited for a drain to end; after a while they are told so."""
+        now = time.monotonic()
+        ready = [one for one in self._later if not self._draining() or one[0] < now]
+        self._later = [one for one in self._later if one not in ready]
+        for _, asked in ready:
+            self._perform(asked)
 
     def _last_drain(self) -> None:
         """Before the end, or before another Map: drains come to theirs, if that takes no longer than usual."""

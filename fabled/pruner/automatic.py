@@ -10,6 +10,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -82,6 +83,9 @@ class Automatic:
         """Ends what a process before this one left half done; what was found, in words. Before anything is read."""
         pruner = self.pruner
         folders = {os.path.dirname(entry.path) for entry in pruner.ledger.journal()}
+        for root in pruner.vault.roots:  # a Ledger that was lost cannot tell where something was left
+            with suppress(OSError), os.scandir(root) as entries:
+                folders |= {entry.path for entry in entries if entry.is_dir(follow_symlinks=False)}
         found = recover(
             pruner.ledger, pruner.step, folders=sorted(folders), drain_seconds=pruner.config.prune.drain_seconds
         )

@@ -23,7 +23,7 @@ from ..transcript import sent
 from . import compose, due
 from .compose import State
 from .due import Refusal
-from .verb import Pruner, each, in_one_line, made_by, quiet_for, refused, unanswered
+from .verb import Pruner, each, in_one_line, quiet_for, refused, unanswered
 
 _VERSION = re.compile(r"v?(\d{1,9})(-raw|-pruned)?")
 
@@ -42,6 +42,7 @@ def undo(pruner: Pruner, session_id: str, apply: bool = False) -> dict[str, Any]
         found.append(Refusal("nothing", "no prune of it is there to be undone"))
         return _told(value, found)
     try:
+        pruner.resting(path)
         held = hold(path, reserve_bytes=pruner.config.capture.reserve_bytes)
     except Refused as fault:
         return _told(value, [Refusal(fault.reason or fault.code, fault.message)])
@@ -49,7 +50,7 @@ def undo(pruner: Pruner, session_id: str, apply: bool = False) -> dict[str, Any]
     try:
         found += _allowed(pruner, session_id, held)
         assert entry.generation is not None
-        made, check = made_by(entry)
+        made, check = entry.made
         if held.length < made or _sum(held, made) != check:
             raise refused(
                 "changed", f"the transcript is not what the prune left of it; fabled restore {session_id} puts back "
@@ -76,8 +77,8 @@ def undo(pruner: Pruner, session_id: str, apply: bool = False) -> dict[str, Any]
 
 
 def _to_undo(pruner: Pruner, session_id: str, path: str) -> Entry | None:
-    """The newest prune that is not undone yet."""
-    journal = [one for one in pruner.ledger.journal(session_id) if one.path == path]
+    """The newest prune that is not undone yet. The transcript may have moved to another project folder since."""
+    journal = [one for one in pruner.ledger.journal(session_id) if one.path == path or not os.path.lexists(one.path)]
     undone = {
         json.loads(one.report or "{}").get("undoes")
         for one in journal
@@ -106,12 +107,18 @@ def restore(
     all_kept = pruner.ledger.kept(session_id)
     kept = [one for one in all_kept if one.retired_at is None]
     main = [one for one in (kept if generation is None else all_kept) if one.part == ""]
-    chosen = _chosen(main, session_id, generation)
-    full = full or generation is None
     try:
         path = pruner.live(session_id)
     except NotFound:
-        path = _home_of(pruner, main, session_id)
+        path = _home_of(pruner, _ordered(main), session_id) if main else ""
+    # A session may lie in several project folders, or have moved: what was kept where it lives now comes before the
+    # rest, and another transcript of that name, which is still there, is none of its states.
+    folder = os.path.basename(os.path.dirname(path))
+    here = [one for one in main if one.folder == folder]
+    gone = [one for one in main if one.folder != folder and not os.path.lexists(one.origin)]
+    chosen = _chosen(here, gone, session_id, generation)
+    full = full or generation is None
+    kept = [one for one in kept if one.folder == folder or not here]
     if to is not None:
         return _to_file(pruner, session_id, path, chosen, full, to, apply)
     value = _value(session_id, "restore", path)
@@ -122,6 +129,7 @@ def restore(
         return _made_anew(pruner, session_id, path, chosen, missing, value, apply)
     found: list[Refusal] = []
     try:
+        pruner.resting(path)
         held = hold(path, reserve_bytes=pruner.config.capture.reserve_bytes)
     except Refused as fault:
         return _told(value, [Refusal(fault.reason or fault.code, fault.message)])
@@ -140,6 +148,7 @@ def restore(
         elif apply and not found:
             now = pruner.capturer.hold(path, held.length)
             pruner.replace(session_id, held, "restore", value["source"], now, scratch, {})
+            pruner.ledger.accept(path)
             value["applied"] = True
             value["generation"] = _name(now.path)
         if apply and not found:
@@ -153,19 +162,25 @@ def restore(
     return _told(value, found)
 
 
-def _chosen(main: Sequence[Kept], session_id: str, generation: str | None) -> list[Kept]:
+def _chosen(here: Sequence[Kept], gone: Sequence[Kept], session_id: str, generation: str | None) -> list[Kept]:
+    """The generations asked for, the oldest first: one, or all. `gone`: from folders it does not live in any more."""
+    main = [*_ordered(gone), *_ordered(here)]
     if not main:
         raise NotFound(f"the Vault holds no generation of session {session_id}", f"fabled capture {session_id}")
     if generation is None:
-        return list(main)
+        return main
     match = _VERSION.fullmatch(generation)
     if match is None:
         raise BadRequest(f"{generation[:40]!r} names no generation", f"fabled generations {session_id} lists them")
-    found = [one for one in main if one.number == int(match[1])]
+    found = [one for one in main if one.number == int(match[1]) and (not match[2] or match[2] == f"-{one.kind}")]
     if not found:
         have = ", ".join(f"v{one.number}" for one in main)
         raise NotFound(f"session {session_id} has no generation v{int(match[1])}", f"there are {have}")
     return found[-1:]
+
+
+def _ordered(main: Sequence[Kept]) -> list[Kept]:
+    return sorted(main, key=lambda one: (one.at, one.number))
 
 
 def _home_of(pruner: Pruner, main: Sequence[Kept], session_id: str) -> str:
@@ -299,8 +314,6 @@ def _to_file(
 
 
 def _allowed(pruner: Pruner, session_id: str, held: Held) -> list[Refusal]:
-    if any(path == held.path for path, _ in pruner.drains):
-        return [Refusal("draining", "its last prune is just ending; try again in some seconds")]
     refusal = due.may_touch(
         owners.live(pruner.config.places.claude, session_id),
         quiet_for(held.path),

@@ -74,6 +74,7 @@ def union(states: Sequence[State], *, longest: bool) -> list[Pick]:
     where: dict[Key, int] = {}
     picks: list[Pick] = []
     sizes: list[int] = []
+    torn: dict[int, bytes] = {}  # a state that ended within a line; a later one may have all of it
     for number, state in enumerate(states):
         seen: dict[bytes, int] = {}
         offset = 0
@@ -83,6 +84,19 @@ def union(states: Sequence[State], *, longest: bool) -> list[Pick]:
             seen[name] = key[1] + 1
             at = where.get(key)
             if at is None:
+                for pick, begun in list(torn.items()):
+                    if line.startswith(begun):
+                        # In its place, so that the order stays.
+                        picks[pick] = Pick(number, offset, len(line))
+                        sizes[pick] = len(line.rstrip(b"\r\n"))
+                        where[key] = pick
+                        del torn[pick]
+                        break
+                if key in where:
+                    offset += len(line)
+                    continue
+                if not line.endswith(b"\n") and number + 1 < len(states):
+                    torn[len(picks)] = line
                 where[key] = len(picks)
                 picks.append(Pick(number, offset, len(line)))
                 sizes.append(len(line.rstrip(b"\r\n")))

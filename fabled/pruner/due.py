@@ -18,6 +18,7 @@ MOST_SECONDS = 86_400
 GROWN_AGAIN = 1.2
 """A fruitless attempt is forgotten when the transcript has grown by a fifth."""
 DEFERRED_SECONDS = 60
+FUTURE_SECONDS = 60
 UNANSWERED_QUIETS = 20
 """A call without its result belongs to nobody any more after so many quiet times, if no client says otherwise."""
 WORTH = 0.2
@@ -110,11 +111,13 @@ def due(one: Candidate, allowed: Level, settings: Prune, now: float) -> Verdict:
     if quiet < settings.quiet_seconds:
         return no("in use")
     attempt = one.attempt
+    if attempt is not None and attempt.at > now + FUTURE_SECONDS:
+        attempt = None  # the clock was set back since
     if attempt is not None and now < attempt.not_before and one.size < GROWN_AGAIN * attempt.size:
         return no(attempt.message or attempt.outcome)
     grown = one.size - ((one.last.new_length or 0) if one.last is not None else 0)
     if one.last is not None:
-        if now - one.last.at < settings.pause_seconds:
+        if -FUTURE_SECONDS < now - one.last.at < settings.pause_seconds:
             return no("pruned a moment ago")
         if grown < settings.grown_bytes and grown < WORTH * one.size:
             return no("pruned; not grown much since")

@@ -58,7 +58,12 @@ def capture(pruner: Pruner, sessions: object, told: Told) -> dict[str, Any]:
     found = []
     for number, session_id in enumerate(wanted):
         told(number, len(wanted))
-        found.append(pruner.capturer.capture(session_id, "asked for"))
+        value = pruner.capturer.capture(session_id, "asked for")
+        found.append(value)
+        if not value["failed"]:
+            for path in pruner.map.live_transcripts():
+                if session_of(path) == session_id:
+                    pruner.ledger.accept(path)
     made = [one for value in found for one in value["generations"]]
     return {
         "sessions": found,

@@ -21,7 +21,7 @@ from ..transcript import rules
 from ..transcript.record import Read, strict_loads
 from . import compose
 from .gate import Markers
-from .verb import Pruner, made_by
+from .verb import Pruner
 
 MARKERS = 200
 _MARKER = re.compile(rb"\[fabled block ([0-9a-f-]{36})#([A-Za-z0-9_.]{1,200}) (\d{1,12})B sha256:([0-9a-f]{12})\]")
@@ -50,7 +50,7 @@ def run(pruner: Pruner, session_id: str) -> dict[str, Any]:
     with ExitStack() as stack:
         kept = stack.enter_context(pruner.source(pruner.capturer.standing(entry.generation or "")))
         now = stack.enter_context(pruner.source(live))
-        length, check = made_by(entry)
+        length, check = entry.made
         taken_back = journal[-1].id != entry.id
         untouched = not taken_back and now.size >= length and now.sha256(0, length) == check
         say(
@@ -111,7 +111,7 @@ def _proven(pruner: Pruner, session_id: str, entry: Entry, kept: Read, now: Read
     chars, lower_usage = report["limits"]
     limits = rules.Limits(chars, lower_usage)
     ours = Markers(pruner.map, pruner.vault, session_id)
-    length, check = made_by(entry)
+    length, check = entry.made
 
     def before() -> Iterator[bytes]:
         return compose.lines(kept, entry.base_length)

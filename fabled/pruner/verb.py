@@ -20,7 +20,7 @@ from ..errors import BadRequest, FabledError, NotFound, Refused, StorageFault, U
 from ..indexer import Indexer
 from ..store import owners
 from ..store.files import Scratch
-from ..store.ledger import Entry, Kept, Ledger
+from ..store.ledger import Kept, Ledger
 from ..store.map import Map
 from ..store.replace import Drain, Held, hold, swap, write_temp
 from ..store.vault import Source, Vault
@@ -143,6 +143,7 @@ class Pruner:
         before, generation = 0, None
         refused: list[Refusal] = []
         try:
+            self.resting(path)
             held = hold(path, reserve_bytes=self.config.capture.reserve_bytes)
         except Refused as fault:
             refused.append(Refusal(fault.reason or fault.code, fault.message))
@@ -186,8 +187,6 @@ class Pruner:
     def _now(self, session_id: str, held: Held, level: Level) -> list[Refusal]:
         """Why it may not be touched now, or not at all."""
         found = [one for one in (self._owned(session_id, held, level), self._rewritten(held.path)) if one is not None]
-        if any(path == held.path for path, _ in self.drains):
-            found.append(Refusal("draining", "its last prune is just ending; try again in some seconds"))
         if held.size < self.config.prune.min_bytes:
             refusal = due.worth_it(held.size, 0, self.config.prune)
             found += [refusal] if refusal is not None else []
@@ -205,14 +204,12 @@ class Pruner:
     def _rewritten(self, path: str) -> Refusal | None:
         """Somebody else made it shorter: before it is pruned, what is left is to be looked at and captured."""
         for loss in self.ledger.losses():
-            if loss.path == path and loss.kind == "shrunk":
-                newest = self.ledger.newest_kept().get(path)
-                if newest is None or newest.at <= loss.at:
-                    return Refusal(
-                        "rewritten",
-                        f"another program rewrote it and {loss.in_vault + loss.nowhere:,} records left it; fabled diff "
-                        f"{loss.session_id} shows them, fabled restore or fabled capture {loss.session_id} settles it",
-                    )
+            if loss.path == path and loss.kind == "shrunk" and not loss.accepted:
+                return Refusal(
+                    "rewritten",
+                    f"it became shorter, not by us, and {loss.in_vault + loss.nowhere:,} records left it; fabled diff "
+                    f"{loss.session_id} shows them, fabled restore or fabled capture {loss.session_id} settles it",
+                )
         return None
 
     def limits(self) -> Limits:
@@ -394,6 +391,11 @@ class Pruner:
 
     # Drains
 
+    def resting(self, path: str) -> None:
+        """Raises Refused while the last replacement of a transcript is not over."""
+        if any(one == path for one, _ in self.drains):
+            raise refused("draining", "its last replacement is just ending; try again in some seconds")
+
     def visit(self, now: float) -> list[str]:
         """Goes on with the drains; what is to be told of those that ended."""
         told = []
@@ -415,6 +417,13 @@ class Pruner:
         self.drains = []
         return told
 
+    def calm(self, seconds: float) -> None:
+        """Waits a while for drains that an earlier process left, before anything else is done."""
+        end = time.monotonic() + seconds
+        while self.drains and time.monotonic() < end:
+            self.visit(time.monotonic())
+            time.sleep(0.05)
+
     def leave(self) -> None:
         """Lets go of drains that are not over; the next start goes on with them."""
         for _, drain in self.drains:
@@ -424,12 +433,6 @@ class Pruner:
 
 def refused(reason: str, message: str) -> Refused:
     return Refused(message, "", reason)
-
-
-def made_by(entry: Entry) -> tuple[int, bytes]:
-    """Length and checksum of what a replacement made of the part it rewrote; behind it stands what was appended."""
-    report = json.loads(entry.report or "{}")
-    return int(report["made"]), bytes.fromhex(report["made_sha"])
 
 
 def each(put: Callable[[bytes], object], chunks: Iterable[bytes]) -> None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import Ambiguous, BadRequest, NotFound
+from ..errors import BadRequest, NotFound
 from ..store.kept import reading
 from ..store.rows import State
 from .common import Params, Reader, one_session, text_of
@@ -63,8 +63,10 @@ def one_state(reader: Reader, session_id: str, name: str) -> State:
     if match[2]:
         found = [state for state in found if state.name.endswith(match[2])]
     if len(found) > 1:
-        paths = tuple(state.path for state in found)
-        raise Ambiguous(f"v{match[1]} of session {session_id} is in several places: {', '.join(paths)}", paths)
+        # The session lies, or lay, in several project folders: the one where it lives now, else where it was last.
+        folder = next((state.folder for state in reversed(states) if state.generation is None), None)
+        found = [state for state in found if state.folder == folder] or found
+        found = [max(found, key=lambda state: state.mtime_ns)]
     if not found:
         raise _unknown(reader, session_id, int(match[1]), name, states)
     return found[0]

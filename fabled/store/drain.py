@@ -21,6 +21,8 @@ from ..errors import StorageFault
 from . import hold as h
 from .ledger import Entry, Ledger
 
+TORN_SECONDS = 2.0
+"""A line without its end that is older than this will not be finished."""
 CARRY = 8 << 20
 """Bytes carried over in one write; a longer line goes alone."""
 
@@ -151,11 +153,13 @@ class Drain:
     # Carrying over
 
     def _carry(self) -> bool:
-        """Appends the whole lines that arrived; whether there were any."""
+        """Appends the whole lines that arrived; whether there were any, or are to be."""
         if self._owed is not None:
             self._settle(*self._owed)
         some = False
         while True:
+            if self._half_written():
+                return True
             size = os.fstat(self._old).st_size
             end = h.line_end(self._old, self._drained, size)
             if end - self._drained > CARRY:
@@ -166,6 +170,15 @@ class Drain:
                 return some
             self._append(end)
             some = True
+
+    def _half_written(self) -> bool:
+        """Whether a program is in the middle of a line of the new file: that line is not to be cut in two."""
+        status = os.fstat(self._new)
+        if os.fstat(self._old).st_size <= self._drained or status.st_size == 0:
+            return False
+        if h.read(self._new, status.st_size - 1, 1) == b"\n":
+            return False
+        return 0 <= time.time() - status.st_mtime < TORN_SECONDS
 
     def _carry_rest(self) -> None:
         """Appends an unfinished last line that nobody finishes any more, closed with an LF."""

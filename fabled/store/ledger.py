@@ -6,6 +6,7 @@ left to `map`.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -31,6 +32,8 @@ class Loss:
     """records only a generation still holds"""
     nowhere: int
     """records nothing holds any more"""
+    accepted: bool = False
+    """its owner has captured or restored the session since"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,13 @@ class Entry:
     drain_at: int | None
     report: str | None
     """what was done, as JSON"""
+
+    @property
+    def made(self) -> tuple[int, bytes]:
+        """Length and checksum of what a replacement made of the part it rewrote; behind it stands what was appended
+        meanwhile. (0, b"") where the row does not say."""
+        report = json.loads(self.report or "{}")
+        return int(report.get("made", 0)), bytes.fromhex(report.get("made_sha", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +201,9 @@ class Ledger:
         """Records a loss; `size`: what the file held before, in bytes. A later loss of the same file is added to it."""
         self._write(
             "loss",
-            "INSERT INTO losses VALUES(?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET at=excluded.at, "
-            "in_vault=excluded.in_vault, "
+            "INSERT INTO losses(kind,session_id,path,at,in_vault,nowhere,size) VALUES(?,?,?,?,?,?,?) ON CONFLICT DO "
+            "UPDATE SET at=excluded.at, in_vault=excluded.in_vault, accepted_at=CASE WHEN in_vault=excluded.in_vault "
+            "AND nowhere>=excluded.nowhere THEN accepted_at END, "
             "nowhere=max(nowhere, excluded.nowhere), size=max(size, excluded.size)",
             (kind, session_id, path, int(time.time()), in_vault, nowhere, size),
         )
@@ -210,9 +221,18 @@ class Ledger:
 
     def losses(self) -> list[Loss]:
         return [
-            Loss(*row)
-            for row in self._db.execute("SELECT kind,session_id,path,at,in_vault,nowhere FROM losses ORDER BY at")
+            Loss(*row[:6], accepted=bool(row[6]))
+            for row in self._db.execute(
+                "SELECT kind,session_id,path,at,in_vault,nowhere,accepted_at IS NOT NULL FROM losses ORDER BY at"
+            )
         ]
+
+    def accept(self, path: str) -> None:
+        """The owner has seen that a transcript shrank, and captured or restored it: it may be pruned again."""
+        if path in self._paths:
+            self._write(
+                "accepted", "UPDATE losses SET accepted_at=? WHERE path=? AND kind='shrunk'", (int(time.time()), path)
+            )
 
     # Generations
 

@@ -87,6 +87,7 @@ CREATE TABLE losses(
     PRIMARY KEY(kind, session_id, path)) WITHOUT ROWID;
 """,
     """
+ALTER TABLE losses ADD COLUMN accepted_at INTEGER;
 CREATE TABLE generations(
     path TEXT PRIMARY KEY, folder TEXT NOT NULL, session_id TEXT NOT NULL, part TEXT NOT NULL,
     number INTEGER NOT NULL, kind TEXT NOT NULL, origin TEXT NOT NULL,
