@@ -20,6 +20,7 @@ from fabled.client import connect
 from fabled.errors import Refused
 
 LEVELS = ("gentle", "standard", "aggressive")
+PING_SECONDS = 5.0
 
 _apply = click.option("--apply", is_flag=True, help="Do it; without this it is only told what would be done.")
 

@@ -221,7 +221,7 @@ class Ledger:
 
     def losses(self) -> list[Loss]:
         return [
-            Loss(*row[:6], accepted=bool(row[6]))
+            Loss(*row)
             for row in self._db.execute(
                 "SELECT kind,session_id,path,at,in_vault,nowhere,accepted_at IS NOT NULL FROM losses ORDER BY at"
             )
