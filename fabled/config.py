@@ -63,6 +63,7 @@ class Config:
     log_level: str
     capture: Capture
     prune: Prune
+    cards: Cards
 
 
 # ── the settings ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -110,6 +111,23 @@ class Prune(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_generations: Annotated[int, Meta(ge=2, le=1_000)] = 10
 
 
+class Cards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[cards]`: which model `fabled cards run` asks for cards, and how much of it."""
+
+    provider: Literal["off", "claude", "anthropic", "openai"] = "off"
+    model: str = ""
+    url: str = ""
+    key_env: str = ""
+    command: str = "claude"
+    timeout_seconds: Annotated[float, Meta(ge=0.1, le=3_600)] = 120
+    requests_per_day: Annotated[int, Meta(ge=0, le=100_000)] = 100
+    tokens_per_day: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 500_000
+    input_tokens: Annotated[int, Meta(ge=500, le=200_000)] = 6_000
+    quiet_seconds: Annotated[float, Meta(ge=0, le=31_536_000)] = 3_600
+    min_turns: Annotated[int, Meta(ge=1, le=1_000_000)] = 3
+    retry_seconds: Annotated[float, Meta(ge=0, le=3_600)] = 5
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The configuration file as a whole. `roots` None: the client's usual folders."""
 
@@ -119,9 +137,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     log: Log = Log()
     capture: Capture = Capture()
     prune: Prune = Prune()
+    cards: Cards = Cards()
 
 
-TABLES: dict[str, type[msgspec.Struct]] = {"watch": Watch, "log": Log, "capture": Capture, "prune": Prune}
+TABLES: dict[str, type[msgspec.Struct]] = {
+    "watch": Watch,
+    "log": Log,
+    "capture": Capture,
+    "prune": Prune,
+    "cards": Cards,
+}
 
 
 def setting_names() -> tuple[str, ...]:
@@ -251,6 +276,7 @@ def load(env: Mapping[str, str]) -> Config:
         log_level=values.get("log.level", Log().level),
         capture=_table(Capture, "capture", values),
         prune=_table(Prune, "prune", values),
+        cards=_table(Cards, "cards", values),
     )
 
 

@@ -22,11 +22,14 @@ from typing import Any
 from ..errors import BadRequest, FabledError
 from ..store.reading import Reading
 from ..store.rows import Copy, Hit, Record, Thread, Where
+from ..store.termlist import term_numbers
 from ..transcript import query as q
 from ..transcript import render
 from ..transcript import text as t
 from ..transcript.record import uuid_text
+from .cards import titles
 from .common import Params, Reader, ambiguous, is_side, iso, number_of, text_of, thread_id, title
+from .terms import facets
 
 KINDS = {
     "prompt": (t.PROMPT,),
@@ -106,6 +109,7 @@ def search(reader: Reader, params: Params, now: float | None = None) -> dict[str
         "offset": offset,
         "scope": {"by": scope.by, "project": scope.project},
         "results": results,
+        "facets": {"terms": facets(reader, (hit.thread for hit in hits))},
         **({"nearest": nearest} if nearest else {}),
         **({"stale": stale} if stale else {}),
     }
@@ -234,6 +238,7 @@ def _where(reader: Reader, filters: q.Filters, params: Params, scope: Scope, now
         since=None if since is None else round(since * 1000),
         until=None if until is None else round(until * 1000),
         term=q.any_expression(terms),
+        terms=term_numbers(queries, filters.term) if filters.term else None,
         subagents=_subagents(params),
     )
 
@@ -365,6 +370,7 @@ def _results(reader: Reader, said: _Said, hits: Sequence[Hit], query: q.Query) -
     records = queries.records(hit.record for hit in hits)
     threads = queries.threads(hit.thread for hit in hits)
     others = queries.also_in(records)
+    names = titles(reader, threads.values())
     live = queries.live({record.session for record in records.values()} | {one.session for one in threads.values()})
     said.prepare(records)
     phrases = q.phrases(query.positive)
@@ -382,7 +388,7 @@ def _results(reader: Reader, said: _Said, hits: Sequence[Hit], query: q.Query) -
                 "prompt_id": thread.prompt if thread else None,
                 "session_id": owner.session_id,
                 "project": owner.project,
-                "title": _title(reader, thread),
+                "title": (names.get(thread.id) if thread else None) or _title(reader, thread),
                 "score": float(f"{-hit.score:.6g}") + 0.0,
                 "first_ts": iso(thread.first_ts if thread else record.ts),
                 "last_ts": iso(thread.last_ts if thread else record.ts),
