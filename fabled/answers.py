@@ -15,7 +15,9 @@ from . import retrieval
 from .errors import BadRequest, NotFound, Unreadable
 from .recall import recall
 from .retrieval import Reader, block, diff, generations, resolved, search, thread
+from .retrieval.cards import better, card, cards, cards_due
 from .retrieval.common import Params, iso, number_of, text_of, title
+from .retrieval.terms import terms
 from .transcript import query as q
 
 __all__ = ["METHODS", "Reader", "answer", "block_bytes", "resolved"]
@@ -52,7 +54,8 @@ def sessions(reader: Reader, params: Params) -> dict[str, Any]:
     shown = []
     for row in rows[offset : offset + limit]:
         number = row.pop("id")
-        name = reader.queries.session_title(number) or reader.queries.first_prompt(number)
+        named, first = reader.queries.session_title(number), reader.queries.first_prompt(number)
+        name = named or better(first) or first
         shown.append({**row, "title": title(name), "first_ts": iso(row["first_ts"]), "last_ts": iso(row["last_ts"])})
     return {"total": len(rows), "offset": offset, "sessions": shown}
 
@@ -181,6 +184,10 @@ METHODS: dict[str, Callable[[Reader, Params], dict[str, Any]]] = {
     "spans": spans,
     "generations": generations,
     "diff": diff,
+    "terms": terms,
+    "cards": cards,
+    "card": card,
+    "cards_due": cards_due,
     "status_counts": status_counts,
     "recall": recall,
 }

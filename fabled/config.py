@@ -64,6 +64,7 @@ class Config:
     capture: Capture
     prune: Prune
     recall: Recall
+    cards: Cards
 
 
 # ── the settings ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -118,6 +119,23 @@ class Recall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     on_prompt: bool = False
 
 
+class Cards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[cards]`: which model `fabled cards run` asks for cards, and how much of it."""
+
+    provider: Literal["off", "claude", "anthropic", "openai"] = "off"
+    model: str = ""
+    url: str = ""
+    key_env: str = ""
+    command: str = "claude"
+    timeout_seconds: Annotated[float, Meta(ge=0.1, le=3_600)] = 120
+    requests_per_day: Annotated[int, Meta(ge=0, le=100_000)] = 100
+    tokens_per_day: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 500_000
+    input_tokens: Annotated[int, Meta(ge=500, le=200_000)] = 6_000
+    quiet_seconds: Annotated[float, Meta(ge=0, le=31_536_000)] = 3_600
+    min_turns: Annotated[int, Meta(ge=1, le=1_000_000)] = 3
+    retry_seconds: Annotated[float, Meta(ge=0, le=3_600)] = 5
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The configuration file as a whole. `roots` None: the client's usual folders."""
 
@@ -128,6 +146,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     capture: Capture = Capture()
     prune: Prune = Prune()
     recall: Recall = Recall()
+    cards: Cards = Cards()
 
 
 TABLES: dict[str, type[msgspec.Struct]] = {
@@ -136,6 +155,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "capture": Capture,
     "prune": Prune,
     "recall": Recall,
+    "cards": Cards,
 }
 
 
@@ -267,6 +287,7 @@ def load(env: Mapping[str, str]) -> Config:
         capture=_table(Capture, "capture", values),
         prune=_table(Prune, "prune", values),
         recall=_table(Recall, "recall", values),
+        cards=_table(Cards, "cards", values),
     )
 
 

@@ -132,6 +132,17 @@ def dump(path: Path | str) -> dict[str, Any]:
             "touches": rows(
                 f"SELECT n.text,{record} FROM touches t JOIN names n ON n.id=t.path JOIN records r ON r.id=t.record"
             ),
+            "terms": {
+                at: sorted(
+                    db.execute(
+                        "SELECT e.kind,n.text,e.count FROM terms e JOIN names n ON n.id=e.term WHERE e.thread=?",
+                        (number,),
+                    ).fetchall()
+                )
+                for number, at in db.execute(
+                    f"SELECT t.id,{thread} FROM threads t WHERE t.id NOT IN (SELECT thread FROM terms_due)"
+                ).fetchall()
+            },
             "texts": {key: sorted(value) for key, value in texts.items()},
             "open": rows("SELECT * FROM dirty") + rows("SELECT * FROM doomed"),
         }
@@ -144,6 +155,11 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     found = []
     for key in one:
         if one[key] == other[key]:
+            continue
+        if key == "terms":  # derived when nothing else waits: those that are must be right
+            found += [f"terms: {at}" for at in one[key].keys() & other[key].keys() if one[key][at] != other[key][at]][
+                :6
+            ]
             continue
         if isinstance(one[key], list):
             found += [f"{key}: only first {row}" for row in one[key] if row not in other[key]][:6]
@@ -160,7 +176,9 @@ def rebuilt(home: Home, folder: Path) -> dict[str, Any]:
     other = Map(str(folder / "rebuilt.db"))
     ledger = Ledger(str(folder / "rebuilt-ledger.db"))
     try:
-        Indexer(other, home.vault, ledger).update(None)
+        indexer = Indexer(other, home.vault, ledger)
+        indexer.update(None)
+        indexer.derive_terms()
     finally:
         other.close()
         ledger.close()

@@ -43,6 +43,7 @@ class Files(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "home"):
             self.home.index()
+            self.home.indexer.derive_terms()
             found = differences(dump(self.home.map_db), rebuilt(self.home, self.folder))
             faults = self.home.faults()
             self.home.close()
@@ -270,6 +271,10 @@ class Files(RuleBasedStateMachine):
     @rule()
     def see_all(self) -> None:
         self.home.index()
+
+    @rule()
+    def derive_terms(self) -> None:
+        self.home.indexer.derive_terms()
 
     @rule()
     def restart(self) -> None:

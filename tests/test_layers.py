@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "fabled"
-VERBS = {"indexer", "retrieval", "recall", "answers", "check", "capture", "pruner", "present"}
+VERBS = {"indexer", "retrieval", "recall", "answers", "check", "capture", "pruner", "cards", "present"}
 
 # room → (what of ours it may import, why no more)
 OURS = {
@@ -31,6 +31,10 @@ OURS = {
     ),
     "recall": ({"retrieval", "transcript", "store", "errors"}, "what it hands over is what search and thread found"),
     "answers": ({"retrieval", "recall", "transcript", "store", "errors"}, "what daemon and command share"),
+    "cards": (
+        {"transcript", "store", "config", "errors"},
+        "it is handed what it asks about; its settings are many, so it takes them as they are",
+    ),
     "present": (set(), "pure: values in, text out"),
     "daemon": (VERBS | {"store", "transcript", "config", "logs", "errors", ""}, "the process; the edge uses it"),
     "client": ({"errors", "cli", ""}, "the fast path; `cli` only where the fast path ends"),
@@ -54,6 +58,9 @@ THEIRS = {
     "msgspec": ({"config", "daemon"}, "settings and the wire"),
     "click": ({"cli"}, "the edge"),
     "rich": ({"cli"}, "the edge"),
+    "subprocess": ({"cards/providers", "cli/demo"}, "the daemon has no children"),
+    "urllib": ({"cards/providers", "store"}, "no network but where a model is asked; `store` quotes a path with it"),
+    "http": ({"cards/providers"}, "no network but where a model is asked"),
     "socket": ({"daemon"}, "`client` has the same in `_socket`, without enum and selectors"),
 }
 FAST_PATH = {"os", "sys", "time", "errno", "_socket", "_signal", "hashlib", "pwd", "collections", "__future__"}
@@ -103,6 +110,19 @@ def test_a_module_imports_only_what_its_room_may(module: str, path: Path) -> Non
     assert wrong == []
 
 
+def test_the_daemon_neither_starts_a_process_nor_opens_a_network() -> None:
+    """What asks a model is not even brought in by the rooms the daemon stands on."""
+    asking = {"fabled.cards.run", "fabled.cards.providers", "fabled.cards.brief"}
+    found = [
+        f"{module} imports {name}"
+        for module, path in modules()
+        if room(module) not in ("cli", "client") and module not in ("cards/run", "cards/providers", "cards/brief")
+        for name in imports(path)
+        if any(name == one or name.startswith(one + ".") for one in asking)
+    ]
+    assert found == []
+
+
 def test_transcript_stays_pure() -> None:
     """No file, clock or log behind the pure functions: what they say depends on their arguments alone."""
     impure = {"os", "io", "pathlib", "time", "logging", "socket", "subprocess", "tempfile", "threading"}
@@ -121,7 +141,10 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
     declared = {re.match(r"[\w.-]+", line)[0].lower(): line for line in project["dependencies"]}  # type: ignore[index]
     assert [line for line in declared.values() if "<" not in line.partition(";")[0]] == []
-    used = {"backports.zstd" if name.startswith("backports.zstd") else name.split(".")[0]
-            for _, path in modules() for name in imports(path)}
+    used = {
+        "backports.zstd" if name.startswith("backports.zstd") else name.split(".")[0]
+        for _, path in modules()
+        for name in imports(path)
+    }
     theirs = {name for name in used if name not in sys.stdlib_module_names | {"fabled", "compression", "__future__"}}
     assert theirs == set(declared)

@@ -20,6 +20,8 @@ COMMANDS = {
     "block": ("find", "one record, byte for byte"),
     "sessions": ("find", "list sessions"),
     "projects": ("find", "list projects"),
+    "terms": ("terms", "discovery terms: commands, files, names, topics"),
+    "cards": ("cards", "what threads were about, in a few lines"),
     "index": ("keep", "bring the Map up to date now"),
     "check": ("keep", "test every invariant"),
     "spans": ("keep", "account for every byte of one transcript"),
@@ -40,7 +42,7 @@ COMMANDS = {
 }
 SECTIONS = {
     "Find": ("search", "thread", "block"),
-    "Look": ("status", "sessions", "projects"),
+    "Look": ("status", "sessions", "projects", "terms", "cards"),
     "Keep": ("capture", "prune", "restore", "undo", "diff", "generations"),
     "Check": ("index", "check", "spans"),
     "Set up": ("daemon", "config", "claude", "demo"),

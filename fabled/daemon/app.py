@@ -32,7 +32,7 @@ from fabled.daemon.observer import Hears, Watcher, WatchState
 from fabled.daemon.schedule import Periodic, Schedule
 from fabled.daemon.server import Server
 from fabled.daemon.trouble import storage_trouble
-from fabled.daemon.writer import IDLE, KEEP, SWEEP, Health, Tells, Writer
+from fabled.daemon.writer import IDLE, KEEP, SWEEP, TERMS, Health, Tells, Writer
 from fabled.errors import AlreadyRunning, BadConfig, StorageFault
 from fabled.indexer import Indexer, Progress
 from fabled.pruner import Automatic, automatic_level, opened
@@ -321,6 +321,8 @@ class Daemon:
         with contextlib.suppress(OSError):
             if os.stat(self._config.places.map_db + "-wal").st_size:
                 self._inbox.ask(IDLE)
+        if self._writer.health.terms_due and self._writer.health.first_pass_done:
+            self._inbox.ask(TERMS)
         if self._desk.answered != self._answered:
             self._answered = self._desk.answered
             memory.give_back()

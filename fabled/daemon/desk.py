@@ -5,18 +5,20 @@ Carrying requests and replies is left to the server, finding to `answers`, wordi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import structlog
 
 import fabled
-from fabled import answers, present, pruner, recall
+from fabled import answers, cards, present, pruner, recall
 from fabled.config import Config, cleanup_days
 from fabled.daemon import hooks, memory, protocol
 from fabled.daemon.concerns import Concern, concerns
@@ -25,7 +27,7 @@ from fabled.daemon.observer import WatchState
 from fabled.daemon.protocol import METHODS, PROTOCOL, As, Request
 from fabled.daemon.schedule import JobState
 from fabled.daemon.trouble import storage_trouble
-from fabled.daemon.writer import REPAIR, SWEEP, Health
+from fabled.daemon.writer import REPAIR, SWEEP, TERMS, Health
 from fabled.errors import FabledError, NoIndex, StaleIndexError, StorageFault
 from fabled.store.queries import Queries
 from fabled.store.vault import Vault
@@ -35,6 +37,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 REPAIR_SECONDS = 60.0
+TERMS_WAIT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,8 @@ class Desk:
         name, params = request.method.name, request.params
         if name == "index":
             return self._ask(request, Job("index", tuple(request.params.get("paths", ()))))
+        if name in cards.METHODS:
+            return self._ask(request, Job(name, params=protocol.dumps(params).decode()))
         if name in pruner.METHODS:
             named = self._from_map(lambda reader: answers.resolved(reader, name, params))
             return self._ask(request, Job(name, params=protocol.dumps(named).decode()))
@@ -200,6 +205,13 @@ class Desk:
 
     def _read(self, name: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         value = self._from_map(lambda reader: answers.answer(reader, name, params))
+        if name == "terms" and value.get("pending"):
+            # What is due is derived first, as far as that is a matter of moments; the answer says what is left.
+            derived: Future[Any] = Future()
+            self._inbox.ask(TERMS, "asked for", derived)
+            with contextlib.suppress(FutureTimeout, FabledError):
+                derived.result(TERMS_WAIT_SECONDS)
+                value = self._from_map(lambda reader: answers.answer(reader, name, params))
         # Another copy had to stand in: somebody looks at it now, so find out at once what became of the file.
         for path in value.get("stale", ()):
             self._inbox.add(path, urgent=True)
@@ -336,6 +348,7 @@ _SHOWN = frozenset(
     (
         "status", "index", "search", "thread", "block", "sessions", "projects", "spans", "capture", "generations",
         "prune", "prune_check", "restore", "undo", "diff", "statusline",
+        "terms", "cards", "card",
     )
 )  # fmt: skip
 

@@ -88,6 +88,14 @@ def _filters() -> tuple[Param, ...]:
     )
 
 
+def _card_key(turns: bool = True) -> tuple[Param, ...]:
+    return (
+        Param("session_id", "string", "whole id of the thread's session", required=True),
+        Param("prompt_id", "string", "whole id of its prompt", required=True),
+        *([Param("turns", "integer", "how many turns it had then", required=True)] if turns else []),
+    )
+
+
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
@@ -155,6 +163,87 @@ METHODS: dict[str, Method] = {
         ),
         Method("sessions", "The sessions, latest first.", _filters()),
         Method("projects", "The projects, latest first.", _filters()),
+        Method(
+            "terms",
+            "Discovery terms, those of most threads first; with `thread` its own, the most telling first.",
+            (
+                Param("prefix", "string", "only terms that begin so, in any case"),
+                Param("kind", "string", "operative, target, concept or wikilink"),
+                Param("thread", "string", "id of a thread, or a prefix of it"),
+                Param("project", "string", "only sessions of this project: folder name or path"),
+                Param("limit", "integer", "at most so many"),
+                Param("offset", "integer", "skip so many"),
+            ),
+        ),
+        Method(
+            "cards",
+            "Threads with their cards, the latest first.",
+            (
+                Param("project", "string", "only sessions of this project: folder name or path"),
+                Param("source", "string", "model or extracted: only such cards"),
+                Param("limit", "integer", "at most so many"),
+                Param("offset", "integer", "skip so many"),
+            ),
+        ),
+        Method(
+            "card",
+            "The card of one thread.",
+            (
+                Param("id", "string", "as search prints it, or a prefix of it", required=True),
+                Param("extracted", "boolean", "the one made by rule, also where a model made one"),
+            ),
+        ),
+        Method(
+            "cards_due",
+            "Finished threads that a model may be asked to make a card of, and what this day has cost.",
+            (
+                Param("project", "string", "only sessions of this project: folder name or path"),
+                Param("quiet_seconds", "integer", "a thread is finished when nothing was added to it for so long"),
+                Param("min_turns", "integer", "only threads with so many turns"),
+                Param("limit", "integer", "at most so many"),
+            ),
+        ),
+        Method(
+            "card_begin",
+            "Count a request to a model before it is made, if the day's budget has room for it.",
+            (
+                *_card_key(),
+                Param("tokens", "integer", "what it will cost, about", required=True),
+                Param("requests_per_day", "integer", "the day's budget", required=True),
+                Param("tokens_per_day", "integer", "the day's budget", required=True),
+            ),
+            lane="quick",
+        ),
+        Method(
+            "card_put",
+            "Store a model's card of a thread. It is checked and cut; one that is none is refused.",
+            (
+                *_card_key(),
+                Param("title", "string", "what it was about", required=True),
+                Param("type", "string", "decision, workflow, insight or concept", required=True),
+                Param("topics", "strings", "terms"),
+                Param("decisions", "strings", "sentences"),
+                Param("files", "strings", "paths"),
+                Param("outcome", "string", "how it ended"),
+                Param("summary", "string", "two or three sentences", required=True),
+                Param("provider", "string", "who made it", required=True),
+                Param("model", "string", "with which model"),
+                Param("last_ts", "integer", "its last record then, in milliseconds since 1970"),
+                Param("tokens", "integer", "what it did cost"),
+                Param("counted", "integer", "what was counted for it"),
+            ),
+            lane="quick",
+        ),
+        Method(
+            "card_fail",
+            "Note that a request gave no card.",
+            (
+                *_card_key(turns=False),
+                Param("reason", "string", "why, in words", required=True),
+                Param("counts", "boolean", "for a fault of the thread's: after three of them it is left alone"),
+            ),
+            lane="quick",
+        ),
         Method(
             "spans",
             "Every byte of one transcript accounted for.",

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 import structlog
 
+from fabled import cards
 from fabled.daemon import memory
 from fabled.daemon.inbox import Asked, Batch, Inbox, Job
 from fabled.daemon.trouble import of_sqlite, storage_trouble
@@ -31,6 +32,7 @@ IDLE = Job("idle")
 REPAIR = Job("repair")
 INDEX = Job("index")
 KEEP = Job("keep")
+TERMS = Job("terms")
 
 # How often a replaced transcript's old file is looked at for what a client still writes to it.
 DRAIN_SECONDS = 0.1
@@ -38,6 +40,10 @@ DRAIN_SECONDS = 0.1
 KEEP_SECONDS = 0.5
 # So long a request waits for a drain to end.
 LATER_SECONDS = 10.0
+# So long terms are derived before waiting paths have their turn, and so long a thread is quiet before it is looked
+# through unasked: one that is being written would be read again and again.
+TERMS_SECONDS = 2.0
+TERMS_QUIET_SECONDS = 120.0
 # So long the end waits for drains; what is left then is carried over at the next start.
 LAST_DRAIN_SECONDS = 2.5
 
@@ -88,6 +94,8 @@ class Health:
     notes: tuple[str, ...] = ()
     losses: tuple[Loss, ...] = ()
     outlook: Outlook = field(default_factory=Outlook)
+    terms_due: bool = True
+    """threads may lack their terms"""
     storage: StorageWait | None = None
 
 
@@ -245,6 +253,8 @@ class Writer:
                 self._perform(asked)
         if "keep" in jobs:
             self._keep()
+        if "terms" in jobs:
+            self._derive_terms(jobs["terms"])
         if "idle" in jobs or (not len(self._inbox) and self._wal_bytes() > BIG_WAL_BYTES):
             self._idle()
         if self._read_since > BIG_WORK_BYTES and not len(self._inbox):
@@ -375,6 +385,7 @@ class Writer:
             progress=None,
             report=report,
             changes=before.changes + changed,
+            terms_due=before.terms_due or changed,
             last_change=time.time() if changed else before.last_change,
             scans=before.scans + report.scans,
             vanished=before.vanished + report.vanished,
@@ -491,6 +502,10 @@ class Writer:
         name = asked.job.name
         begun = time.monotonic()
         try:
+            if name in cards.METHODS:
+                value = cards.perform(self._indexer.ledger, name, msgspec.json.decode(asked.job.params))
+                self._answer_with(asked, value)
+                return
             if self._automatic is None:
                 raise FabledError("this daemon keeps nothing", "")
             value = perform(self._automatic.pruner, name, msgspec.json.decode(asked.job.params))
@@ -506,6 +521,9 @@ class Writer:
         if value.get("applied") or value.get("captured"):
             self._tells.event(name, {"session_id": value.get("session_id"), **_told_of(value)})
         self._look_out()
+        self._answer_with(asked, value)
+
+    def _answer_with(self, asked: Asked, value: Mapping[str, Any]) -> None:
         for reply in asked.replies:
             if not reply.done():
                 reply.set_result(value)
@@ -584,6 +602,28 @@ class Writer:
         if self._automatic is not None:
             self._automatic.pruner.leave()
 
+    def _derive_terms(self, asked: Asked) -> None:
+        """The terms that are due, for a moment: all where somebody waits for them, else of threads that are quiet."""
+        until = time.monotonic() + TERMS_SECONDS
+        before = None if asked.replies else int((time.time() - TERMS_QUIET_SECONDS) * 1000)
+        try:
+            done, left = self._indexer.derive_terms(
+                lambda: self._stopping.is_set() or self._inbox.paths_due() or time.monotonic() > until, before
+            )
+        except Exception as fault:
+            if storage_trouble(fault) is None:
+                raise
+            log.debug("terms.postponed", reason=str(fault))
+            done, left = 0, 1
+        if done:
+            log.debug("terms.derived", threads=done, left=left)
+        self._set(terms_due=bool(self._indexer.terms_due()))
+        if done and left and not asked.replies:
+            self._inbox.ask(TERMS)
+        for reply in asked.replies:
+            if not reply.done():
+                reply.set_result(left)
+
     def _idle(self) -> None:
         try:
             self._indexer.idle()
@@ -607,7 +647,7 @@ def _ident(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-_OWN = frozenset((START, SWEEP, IDLE, REPAIR, KEEP))
+_OWN = frozenset((START, SWEEP, IDLE, REPAIR, KEEP, TERMS))
 """The writer's own jobs, each one at a time."""
 
 

@@ -29,6 +29,7 @@ from ..transcript.record import DIGEST_BYTES, lines, loads, segments
 from .file import recalled
 from .report import IndexReport, Progress, Totals
 from .scan import Scan
+from .terms import derive, due
 
 BULK_BYTES = 24 << 20
 """From this much to read on, the full text is loaded in bulk and merged at the end."""
@@ -456,6 +457,14 @@ class Indexer:
                 continue
             finally:
                 source.close()
+
+    def derive_terms(self, stop: Callable[[], bool] = lambda: False, before_ts: int | None = None) -> tuple[int, int]:
+        """Derives the terms of threads that lack them: (threads done, threads left)."""
+        return derive(self.map, self.vault, stop, before_ts)
+
+    def terms_due(self) -> int:
+        """How many threads lack their terms."""
+        return due(self.map)
 
     def idle(self) -> None:
         """What can be done when nothing waits."""

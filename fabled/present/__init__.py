@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fabled.present import cost, find, health, keep, lists
+from fabled.present import about, cost, find, health, keep, lists
 from fabled.present.terminal import Style, finish, visible
 
 __all__ = ["Style", "text", "visible"]
@@ -31,6 +31,10 @@ _COMMANDS: dict[str, Callable[[Mapping[str, Any], Style], list[str]]] = {
     "undo": keep.undo,
     "diff": cost.diff,
     "statusline": health.statusline,
+    "terms": about.terms,
+    "cards": about.cards,
+    "card": about.card,
+    "cards_run": about.cards_run,
 }
 
 

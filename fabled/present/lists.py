@@ -86,6 +86,8 @@ PLAIN = {
         "generations",
         ("session_id", "part", "generation", "at", "logical_bytes", "bytes", "reason", "retired", "path"),
     ),
+    "terms": ("terms", ("term", "kind", "threads", "count", "score")),
+    "cards": ("cards", ("thread", "last_ts", "project", "type", "source", "title", "outcome")),
     "check": ("checks", ("id", "ok", "tested", "failed", "message")),
 }
 

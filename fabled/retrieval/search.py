@@ -22,14 +22,17 @@ from typing import Any
 from ..errors import BadRequest, FabledError
 from ..store.reading import Reading
 from ..store.rows import Copy, Hit, Record, Thread, Where
+from ..store.termlist import term_numbers
 from ..transcript import query as q
 from ..transcript import render
 from ..transcript import text as t
 from ..transcript.record import uuid_text
 from ..transcript.segment import WIDE, normal
+from .cards import titles
 from .common import Params, Reader, ambiguous, is_side, iso, number_of, text_of, thread_id, title
 from .pattern import Pattern, find
 from .rank import Ranking, rank
+from .terms import facets
 
 KINDS = {
     "prompt": (t.PROMPT,),
@@ -138,6 +141,7 @@ def _answer(
         "scope": {"by": scope.by, "project": scope.project},
         "results": results,
         **more,
+        "facets": {"terms": facets(reader, (hit.thread for hit in hits))},
     }
 
 
@@ -289,6 +293,7 @@ def _where(reader: Reader, filters: q.Filters, params: Params, scope: Scope, now
         since=None if since is None else round(since * 1000),
         until=None if until is None else round(until * 1000),
         term=q.any_expression(terms),
+        terms=term_numbers(queries, filters.term) if filters.term else None,
         subagents=_subagents(params),
     )
 
@@ -466,6 +471,7 @@ def _results(
     records = queries.records(hit.record for hit in hits)
     threads = queries.threads(hit.thread for hit in hits)
     others = queries.also_in(records)
+    names = titles(reader, threads.values())
     live = queries.live({record.session for record in records.values()} | {one.session for one in threads.values()})
     said.prepare(records)
     shown = []
@@ -482,7 +488,7 @@ def _results(
                 "prompt_id": thread.prompt if thread else None,
                 "session_id": owner.session_id,
                 "project": owner.project,
-                "title": _title(reader, thread),
+                "title": (names.get(thread.id) if thread else None) or _title(reader, thread),
                 "score": float(f"{-hit.score:.6g}") + 0.0,
                 "first_ts": iso(thread.first_ts if thread else record.ts),
                 "last_ts": iso(thread.last_ts if thread else record.ts),

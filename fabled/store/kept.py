@@ -43,6 +43,10 @@ class KeptReader:
             for row in self._rows(f"SELECT {_ENTRY} FROM prunes WHERE session_id=? ORDER BY id", (session_id,))
         ]
 
+    def rows(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """What a SELECT about something else gives; nothing where the Ledger is older than that."""
+        return self._rows(sql, values)
+
     def _rows(self, sql: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         if self._db is None:
             return []
@@ -53,8 +57,11 @@ class KeptReader:
 
 
 @contextmanager
-def reading(path: str | None) -> Iterator[KeptReader]:
-    """The Ledger at a path; where there is none yet it holds nothing. Raises NewerSchema, StorageFault."""
+def reading(path: str | None, since: int = _TABLES_SINCE) -> Iterator[KeptReader]:
+    """The Ledger at a path; where there is none yet, or only one older than version `since`, it holds nothing.
+
+    Raises NewerSchema, StorageFault.
+    """
     if path is None or not os.path.exists(path):
         yield KeptReader(None)
         return
@@ -67,6 +74,6 @@ def reading(path: str | None) -> Iterator[KeptReader]:
     try:
         if version > LEDGER_VERSION:
             raise NewerSchema(f"{path} was written by a newer fabled (schema {version})", "update fabled")
-        yield KeptReader(db if version >= _TABLES_SINCE else None)
+        yield KeptReader(db if version >= since else None)
     finally:
         db.close()

@@ -187,6 +187,20 @@ class Ledger:
         except (apsw.FullError, apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.ReadOnlyError) as fault:
             raise StorageFault(f"the Ledger could not be written: {fault}", "free space, then try again") from fault
 
+    def write_all(self, name: str, *writes: tuple[str, tuple[Any, ...]]) -> None:
+        """Several writes as one, durable when it returns. Raises StorageFault."""
+        try:
+            with self._db:
+                for sql, values in writes:
+                    self._db.execute(sql, values)
+                self.before_commit(name)
+        except (apsw.FullError, apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.ReadOnlyError) as fault:
+            raise StorageFault(f"the Ledger could not be written: {fault}", "free space, then try again") from fault
+
+    def rows(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """What a SELECT gives, on the writing connection."""
+        return self._db.execute(sql, values).fetchall()
+
     # Losses
 
     def note(

@@ -108,6 +108,7 @@ class Map(Lookups):
                     "UPDATE threads SET title=?1,title_record=?2,title_rank=?3 WHERE id=?4 AND title_rank>?3",
                     ((v[6], v[5], v[4], thread) for thread, v in batch.threads.items() if v[5] is not None),
                 )
+                db.executemany("INSERT OR IGNORE INTO terms_due VALUES(?)", ((thread,) for thread in batch.threads))
             for session, source in batch.forks.items():
                 db.execute("UPDATE sessions SET forked_from=? WHERE id=? AND forked_from IS NULL", (source, session))
             for session, what in batch.dirty.items():

@@ -50,6 +50,7 @@ class Memberships:
     def _drop_empty(self, session: int) -> None:
         """Forgets a session that no file holds any more."""
         if self.db.execute("SELECT 1 FROM file_sessions WHERE session=? LIMIT 1", (session,)).fetchone() is None:
+            self.db.execute("INSERT OR IGNORE INTO terms_due SELECT id FROM threads WHERE session=?", (session,))
             for sql in (
                 "threads WHERE session=?1",
                 "links WHERE session=?1",
@@ -287,7 +288,9 @@ class Memberships:
         db = self.db
         side = t.SIDECHAIN
         self.map.write_new()
-        for thread in sorted(threads):
+        threads = sorted(threads)
+        db.executemany("INSERT OR IGNORE INTO terms_due VALUES(?)", ((thread,) for thread in threads))
+        for thread in threads:
             row = db.execute(
                 "SELECT count(*), min(ts), max(ts), "
                 f"coalesce(sum(agent IS NULL AND flags&{side}=0 AND kind IN {TURNS}),0), "

@@ -691,9 +691,7 @@ class Queries:
 
     def project_of(self, session_id: str | None = None) -> dict[str, str | None]:
         """session → its project, of one or all."""
-        return dict(
-            self._rows("SELECT session_id,project FROM sessions WHERE ?1 IS NULL OR session_id=?1", session_id)
-        )
+        return dict(self._rows("SELECT session_id,project FROM sessions WHERE ?1 IS NULL OR session_id=?1", session_id))
 
     def fidelity(self, file: int) -> tuple[int, int, int]:
         """(records, how many of them as long as the longest copy, how many that no other file holds) of one file."""
@@ -838,7 +836,9 @@ def _condition(where: Where) -> tuple[str, dict[str, Any]]:
     if where.until is not None:
         tests.append("r.ts<=:until")
         args["until"] = where.until
-    if where.term is not None:
+    if where.terms:
+        tests.append(f"r.thread IN (SELECT thread FROM terms WHERE term IN ({_list(where.terms)}))")
+    elif where.term is not None:
         tests.append(
             "r.thread IN (SELECT b.thread FROM records b WHERE b.id IN (SELECT rowid FROM fts WHERE fts MATCH :term))"
         )

@@ -22,6 +22,8 @@ class Where:
     until: int | None = None
     term: str | None = None
     """full-text expression that the thread must hold somewhere"""
+    terms: tuple[int, ...] | None = None
+    """discovery terms of which the thread must have one; () leaves it to `term`"""
     subagents: bool | None = None
     """True: their records count apart, False: not at all, None: with their thread"""
 

@@ -6,7 +6,7 @@ A Map of another version is rebuilt, a Ledger of an older one migrated, a newer 
 from __future__ import annotations
 
 MAP_VERSION = 4
-LEDGER_VERSION = 2
+LEDGER_VERSION = 3
 APPLICATION_ID = 0x66626C64  # "fbld": tells our databases from anything else at their place
 
 MAP = """
@@ -55,6 +55,11 @@ CREATE INDEX titles_session ON titles(session);
 CREATE INDEX titles_leaf ON titles(leaf) WHERE leaf IS NOT NULL;
 CREATE TABLE citations(record INTEGER, ref TEXT, PRIMARY KEY(record, ref)) WITHOUT ROWID;
 CREATE INDEX citations_ref ON citations(ref);
+CREATE TABLE terms(
+    thread INTEGER, kind INTEGER, term INTEGER, count INTEGER NOT NULL, PRIMARY KEY(thread, kind, term)) WITHOUT ROWID;
+CREATE INDEX terms_term ON terms(term, kind, thread, count);
+CREATE TABLE terms_of(thread INTEGER PRIMARY KEY, mark INTEGER NOT NULL);
+CREATE TABLE terms_due(thread INTEGER PRIMARY KEY);
 CREATE TABLE dirty(session INTEGER PRIMARY KEY, what INTEGER NOT NULL);
 CREATE TABLE doomed(file INTEGER PRIMARY KEY);
 CREATE TABLE owed(file INTEGER PRIMARY KEY);
@@ -67,7 +72,8 @@ CREATE VIRTUAL TABLE fts USING fts5(
 `replaces` the row whose content this one supersedes, `guessed` 1 when file order decided a membership.
 `dirty` (bit 1 memberships, bit 2 subagents), `doomed` (files to forget) and `owed` (files whose texts a new full text
 still lacks) are work promised in the transaction that made it necessary, so that a kill between two commits loses
-none of it.
+none of it. So is `terms_due`: threads whose terms no longer stand for their records; that work waits until nothing else
+does. `terms_of.mark` tells the records that a thread's terms were taken from, `terms.term` is the number of a name.
 """
 
 CALL, ANSWER, SPAWN, TASK, SAID_PROMPT, SAID_COMMAND, SAID_QUEUE, ORPHAN, SIDE, NOTIFIED, ALIAS, FORK = range(1, 13)
@@ -108,6 +114,16 @@ CREATE TABLE attempts(
 CREATE TABLE checks(
     session_id TEXT PRIMARY KEY, at INTEGER NOT NULL, ok INTEGER NOT NULL, message TEXT NOT NULL) WITHOUT ROWID;
 """,
+    """
+CREATE TABLE cards(
+    session_id TEXT NOT NULL, prompt TEXT NOT NULL, at INTEGER NOT NULL, provider TEXT NOT NULL, model TEXT NOT NULL,
+    turns INTEGER NOT NULL, last_ts INTEGER, card TEXT NOT NULL, PRIMARY KEY(session_id, prompt)) WITHOUT ROWID;
+CREATE TABLE card_tries(
+    session_id TEXT NOT NULL, prompt TEXT NOT NULL, at INTEGER NOT NULL, turns INTEGER NOT NULL,
+    fruitless INTEGER NOT NULL, not_before INTEGER NOT NULL, reason TEXT NOT NULL,
+    PRIMARY KEY(session_id, prompt)) WITHOUT ROWID;
+CREATE TABLE card_spending(day TEXT PRIMARY KEY, requests INTEGER NOT NULL, tokens INTEGER NOT NULL) WITHOUT ROWID;
+""",
 )
 """One script for each version: an older Ledger is brought forward by those it lacks, after a backup.
 
@@ -115,4 +131,6 @@ CREATE TABLE checks(
 dev to mtime_ns: the stamp its origin had. `prunes`: the journal; `base_*` is what was rewritten, a prefix of the
 generation's bytes, `new_*` what it became, `copied` how far the old file had been carried over when the new one took
 its name, `drain_*` an append that was begun (from where to where of the old file, and the new file's size before).
+`cards`: what a model made of a thread that had so many turns then, as JSON; `card_tries` a request that was begun and
+not answered well; `card_spending` what was asked of models on each day (local), counted before it is asked.
 """

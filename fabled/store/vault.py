@@ -26,6 +26,8 @@ LIVE_RANK = 1 << 30
 _GENERATION = re.compile(r"v(\d{1,9})-(raw|pruned)\.jsonl(\.zst)?")
 SEEK_TABLE, SEEKABLE = 0x184D2A5E, 0x8F92EAB1
 """The magic numbers of the zstd seekable format: of the skippable frame with the table, and at the table's end."""
+CARD_JOBS = "-fabled-card-jobs"
+"""How the project folders end that hold what clients wrote while they made cards for us: never indexed (RULES 11)."""
 _NOT_TRANSCRIPTS = frozenset({"tool-results"})
 
 
@@ -107,6 +109,8 @@ class Vault:
     def _classify(self, base: str, parts: list[str], real: str) -> Place | None:
         name = parts[-1]
         folder = parts[0] if len(parts) > 1 else ""
+        if folder.endswith(CARD_JOBS):
+            return None
         if base in self.vaults:
             match = _GENERATION.fullmatch(name)
             if match is None or len(parts) < 3:
@@ -203,6 +207,7 @@ class Vault:
                     elif (
                         entry.is_dir()
                         and name not in _NOT_TRANSCRIPTS
+                        and (parts or not name.endswith(CARD_JOBS))
                         and self.base_of(real) in (None, None if outside else base)  # another root is walked for itself
                     ):
                         below.append((real, [*parts, name]))
