@@ -28,6 +28,8 @@ INPUT_HEAD = 2_000
 TITLE_LIMIT = 400
 
 TITLE_KINDS = {"custom-title": (1, "customTitle"), "ai-title": (2, "aiTitle"), "summary": (3, "summary")}
+_COPIES = ("api-request", "api-request-blob", "api-request-shape")
+"""Types that keep what was sent to the model once more: recalled text in them is cited, nothing of them searched."""
 _COMMAND = (
     "<command-name>",
     "<command-message>",
@@ -371,7 +373,7 @@ def facts(obj: dict[str, Any], recalled: bool) -> Facts:
             title = (strip_recalled(title)[0] if recalled else title).strip()
             if title:
                 f.title = (number, clean(title[:TITLE_LIMIT]), uuid_bytes(get("leafUuid")))
-    elif type(get("message")) is dict:
+    elif type(get("message")) is dict and kind not in _COPIES:
         _blocks(f, obj["message"].get("content"), texts, thoughts)
 
     if recalled:
