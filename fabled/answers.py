@@ -13,7 +13,7 @@ from typing import Any
 
 from . import retrieval
 from .errors import BadRequest, NotFound, Unreadable
-from .retrieval import Reader, block, diff, generations, resolved, search, thread
+from .retrieval import Reader, block, diff, file, generations, overview, recent, resolved, search, thread
 from .retrieval.common import Params, iso, number_of, text_of, title
 from .transcript import query as q
 
@@ -180,5 +180,8 @@ METHODS: dict[str, Callable[[Reader, Params], dict[str, Any]]] = {
     "spans": spans,
     "generations": generations,
     "diff": diff,
+    "recent": recent,
+    "overview": overview,
+    "file": file,
     "status_counts": status_counts,
 }

@@ -20,6 +20,9 @@ COMMANDS = {
     "block": ("find", "one record, byte for byte"),
     "sessions": ("find", "list sessions"),
     "projects": ("find", "list projects"),
+    "recent": ("recent", "where was I: the last threads, and what was left open"),
+    "overview": ("recent", "every project, its last activity and open ends"),
+    "file": ("recent", "every change of a file, over all sessions"),
     "index": ("keep", "bring the Map up to date now"),
     "check": ("keep", "test every invariant"),
     "spans": ("keep", "account for every byte of one transcript"),
@@ -35,8 +38,8 @@ COMMANDS = {
     "demo": ("demo", "see it work on a small invented history"),
 }
 SECTIONS = {
-    "Find": ("search", "thread", "block"),
-    "Look": ("status", "sessions", "projects"),
+    "Find": ("search", "thread", "block", "file"),
+    "Look": ("recent", "overview", "status", "sessions", "projects"),
     "Keep": ("capture", "prune", "restore", "undo", "diff", "generations"),
     "Check": ("index", "check", "spans"),
     "Set up": ("daemon", "config", "demo"),
