@@ -16,6 +16,7 @@ from tests.build import Transcript, make_uuid
 from tests.home import Home
 
 APP = "-home-ana-app"
+CLIENT = Path(__file__).parent.parent.parent / "shared" / "transcripts" / "client"
 ARC, OTHER = make_uuid("arc"), make_uuid("other arc")
 SHOWN = "lapwing"
 OPEN = f'<historical_context source="fabled" arcs="{ARC},{OTHER}" nonce="5d1c0e77">'
@@ -273,3 +274,22 @@ def test_a_recall_of_itself_is_none(home: Home, ask: Ask) -> None:
     put(home, one)
     value = ask("thread", id=prompt)
     assert ([row["ref"] for row in value["recalled"]], value["recalled_by"]) == (["x"], [])
+
+
+@pytest.mark.skipif(not CLIENT.is_dir(), reason="transcripts of the real client are not beside this project")
+def test_what_the_real_client_wrote_of_recalls_is_cited_and_never_found(home: Home, ask: Ask) -> None:
+    """Sessions with hooks and an MCP server: each line with a passage cites it, and no words of one are found."""
+    holding = set()
+    for name in ("hooks-197", "hooks-332", "misc-332-bighook"):
+        for path in (CLIENT / name / "projects").rglob("*.jsonl"):
+            relative = path.relative_to(CLIENT / name / "projects")
+            home.write(str(relative), path.read_bytes())
+            holding |= {(path.name, at) for at, line in enumerate(path.read_bytes().split(b"\n"), 1)
+                        if b"<historical_context arcs" in line}  # fmt: skip
+    home.index()
+    cited = home.map.db.execute(
+        "SELECT DISTINCT f.path,c.line FROM citations i JOIN copies c ON c.record=i.record JOIN files f ON f.id=c.file"
+    )
+    assert {(Path(path).name, line) for path, line in cited} == holding and len(holding) > 40
+    for words in ('"RECALLED BY"', '"MCP RECALL"', '"historical context"'):
+        assert ask("search", query=words, all=True)["results"] == []

@@ -10,14 +10,14 @@ Open is only what ends a session: after a question that was followed by another 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import StaleIndexError, Unreadable
 from ..store.activity import LastTurn
 from ..store.reading import Reading
-from ..store.rows import Thread
+from ..store.rows import Copy, Thread
 from ..transcript import ends, render
 from ..transcript.edits import may_change
 from ..transcript.record import uuid_bytes
@@ -308,14 +308,7 @@ class _Look:
         }
 
     def _end(self, session: int, turns: list[LastTurn]) -> ends.End | None:
-        copies = self._queries.copies_of(turn.id for turn in turns)
-        last = []
-        for turn in turns:
-            obj = None
-            if turn.kind != RESULT or turn.length <= LARGE_RESULT:
-                with contextlib.suppress(StaleIndexError, Unreadable):
-                    obj = self._reading.object(copies[turn.id])
-            last.append(ends.Last(turn.kind, obj if isinstance(obj, dict) else None, turn.tool))
+        last = _Lazily(turns, self._queries.copies_of(turn.id for turn in turns), self._reading)
         return ends.end(last, lambda call: self._queries.is_answered(session, key64(call)))
 
     # Compactions
@@ -392,6 +385,29 @@ class _Look:
         uuids = (preserved.get("allUuids") or preserved.get("uuids")) if isinstance(preserved, dict) else None
         names = [name for one in uuids[:500] if (name := uuid_bytes(one))] if isinstance(uuids, list) else []
         return self._queries.threads_of(session, names) if names else set()
+
+
+class _Lazily(Sequence[ends.Last]):
+    """The last turns, each read when it is looked at: mostly the very last is enough."""
+
+    def __init__(self, turns: list[LastTurn], copies: dict[int, list[Copy]], reading: Reading) -> None:
+        self._turns = turns
+        self._copies = copies
+        self._reading = reading
+        self._read: dict[int, ends.Last] = {}
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def __getitem__(self, at: Any) -> Any:
+        if at not in self._read:
+            turn = self._turns[at]
+            obj = None
+            if turn.kind != RESULT or turn.length <= LARGE_RESULT:
+                with contextlib.suppress(StaleIndexError, Unreadable):
+                    obj = self._reading.object(self._copies[turn.id])
+            self._read[at] = ends.Last(turn.kind, obj if isinstance(obj, dict) else None, turn.tool)
+        return self._read[at]
 
 
 def _word(value: Any) -> str | None:
