@@ -14,7 +14,7 @@ from typing import Any
 from . import retrieval
 from .errors import BadRequest, NotFound, Unreadable
 from .recall import recall
-from .retrieval import Reader, block, diff, generations, resolved, search, thread
+from .retrieval import Reader, block, diff, file, generations, overview, recent, resolved, search, thread
 from .retrieval.cards import better, card, cards, cards_due
 from .retrieval.common import Params, iso, number_of, text_of, title
 from .retrieval.terms import terms
@@ -188,6 +188,9 @@ METHODS: dict[str, Callable[[Reader, Params], dict[str, Any]]] = {
     "cards": cards,
     "card": card,
     "cards_due": cards_due,
+    "recent": recent,
+    "overview": overview,
+    "file": file,
     "status_counts": status_counts,
     "recall": recall,
 }

@@ -70,8 +70,8 @@ def put(method: str, value: Mapping[str, Any], form: str, utc: bool) -> None:
 
 
 def exit_of(method: str, value: Mapping[str, Any]) -> int:
-    """1 where a search found nothing, 0 otherwise; faults have their own way out."""
-    return 1 if method == "search" and not value.get("results") else 0
+    """1 where nothing was found, 0 otherwise; faults have their own way out."""
+    return 1 if method in ("search", "recent", "file") and not value.get("results") else 0
 
 
 def _request(method: str, params: Params, form: str, utc: bool, seconds: float | None) -> connect.Reply:

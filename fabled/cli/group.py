@@ -22,6 +22,9 @@ COMMANDS = {
     "projects": ("find", "list projects"),
     "terms": ("terms", "discovery terms: commands, files, names, topics"),
     "cards": ("cards", "what threads were about, in a few lines"),
+    "recent": ("recent", "where was I: the last threads, and what was left open"),
+    "overview": ("recent", "every project, its last activity and open ends"),
+    "file": ("recent", "every change of a file, over all sessions"),
     "index": ("keep", "bring the Map up to date now"),
     "check": ("keep", "test every invariant"),
     "spans": ("keep", "account for every byte of one transcript"),
@@ -41,8 +44,8 @@ COMMANDS = {
     "demo": ("demo", "see it work on a small invented history"),
 }
 SECTIONS = {
-    "Find": ("search", "thread", "block"),
-    "Look": ("status", "sessions", "projects", "terms", "cards"),
+    "Find": ("search", "thread", "block", "file"),
+    "Look": ("recent", "overview", "status", "sessions", "projects", "terms", "cards"),
     "Keep": ("capture", "prune", "restore", "undo", "diff", "generations"),
     "Check": ("index", "check", "spans"),
     "Set up": ("daemon", "config", "claude", "demo"),

@@ -348,14 +348,14 @@ _SHOWN = frozenset(
     (
         "status", "index", "search", "thread", "block", "sessions", "projects", "spans", "capture", "generations",
         "prune", "prune_check", "restore", "undo", "diff", "statusline",
-        "terms", "cards", "card",
+        "terms", "cards", "card", "recent", "overview", "file",
     )
 )  # fmt: skip
 
 
 def _exit(name: str, value: Mapping[str, Any]) -> int:
     """The status a client ends with."""
-    if name == "search":
+    if name in ("search", "recent", "file"):
         return 0 if value.get("results") else 1
     return 4 if value.get("refused") and not value.get("applied") else 0
 

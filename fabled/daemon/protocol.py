@@ -245,6 +245,38 @@ METHODS: dict[str, Method] = {
             lane="quick",
         ),
         Method(
+            "recent",
+            "Where was I: the last threads, how they ended, and what the last compaction put out of sight.",
+            (
+                *_filters(),
+                Param("all", "boolean", "every project, not only the one `cwd` lies in"),
+                Param("cwd", "string", "the caller's working folder: where its project is known, the scope"),
+                Param("session", "string", "only this session, and its compaction"),
+            ),
+        ),
+        Method(
+            "overview",
+            "Every project with its last activity, its counts and what its last sessions left open.",
+            (
+                Param("since", "string", "only projects at work since: ISO date or time, or an age such as 3h, 2d, 6w"),
+                Param("limit", "integer", "at most so many"),
+                Param("offset", "integer", "skip so many"),
+            ),
+        ),
+        Method(
+            "file",
+            "Every change of a file that a tool call made, over all sessions, in order of time.",
+            (
+                Param("path", "string", "absolute, relative to `cwd`, or the end of one", required=True),
+                Param("cwd", "string", "the caller's working folder"),
+                Param("project", "string", "only sessions of this project: folder name or path"),
+                Param("since", "string", "not before: ISO date or time, or an age such as 90m, 3h, 2d, 6w"),
+                Param("until", "string", "not after: as `since`"),
+                Param("limit", "integer", "at most so many, the last ones"),
+                Param("diff", "boolean", "each change as the hunks of a diff"),
+            ),
+        ),
+        Method(
             "spans",
             "Every byte of one transcript accounted for.",
             (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fabled.present import about, cost, find, health, keep, lists
+from fabled.present import about, cost, find, health, keep, lists, recent
 from fabled.present.terminal import Style, finish, visible
 
 __all__ = ["Style", "text", "visible"]
@@ -35,6 +35,9 @@ _COMMANDS: dict[str, Callable[[Mapping[str, Any], Style], list[str]]] = {
     "cards": about.cards,
     "card": about.card,
     "cards_run": about.cards_run,
+    "recent": recent.recent,
+    "overview": recent.overview,
+    "file": recent.file,
 }
 
 

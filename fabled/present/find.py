@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fabled.present import recent
 from fabled.present.terminal import (
     Style,
     cells,
@@ -254,6 +255,7 @@ def _aside(value: Value, style: Style) -> list[str]:
     for key, what in (("started_by", "Started by"), ("previous", "Before it")):
         if value.get(key):
             lines.append(f"{what}:  fabled thread {short(str(value[key]))}")
+    lines += recent.citations(value, style)
     return ["", *(style.dim(line) for line in lines)] if lines else []
 
 

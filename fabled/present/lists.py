@@ -81,6 +81,9 @@ PLAIN = {
     "search": ("results", ("thread", "last_ts", "project", "score", "turns", "est_tokens", "role", "title", "snippet")),
     "sessions": ("sessions", ("session_id", "project", "first_ts", "last_ts", "threads", "records", "title")),
     "projects": ("projects", ("project", "sessions", "threads", "records", "last_ts")),
+    "recent": ("results", ("thread", "last_ts", "project", "turns", "title", "files_total", "session_id")),
+    "overview": ("results", ("project", "sessions", "threads", "last_ts")),
+    "file": ("results", ("ts", "thread", "tool", "path", "added", "removed", "outcome", "block", "summary")),
     "spans": ("spans", ("kind", "line", "offset", "length", "uuid")),
     "generations": (
         "generations",

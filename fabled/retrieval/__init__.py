@@ -6,10 +6,15 @@ Rows come from `store.queries`, bytes from `store.reading`, words from `transcri
 from __future__ import annotations
 
 from .block import block, block_bytes
+from .changes import file
 from .common import Reader
 from .diff import diff
+from .recent import overview, recent
 from .search import search
 from .states import generations, resolved
 from .thread import thread
 
-__all__ = ["Reader", "block", "block_bytes", "diff", "generations", "resolved", "search", "thread"]
+__all__ = [
+    "Reader", "block", "block_bytes", "diff", "file", "generations", "overview", "recent", "resolved", "search",
+    "thread",
+]  # fmt: skip

@@ -119,6 +119,7 @@ def search(reader: Reader, params: Params, now: float | None = None) -> dict[str
         nearest = _nearest(reader, said, query, where) if where is not None and not total else []
         if nearest:
             more["nearest"] = nearest
+        more["facets"] = {"terms": facets(reader, (hit.thread for hit in hits))}
         if reading.stale:
             more["stale"] = sorted(reading.stale)
     return _answer(text, started, total, offset, scope, results, more)
@@ -141,7 +142,6 @@ def _answer(
         "scope": {"by": scope.by, "project": scope.project},
         "results": results,
         **more,
-        "facets": {"terms": facets(reader, (hit.thread for hit in hits))},
     }
 
 

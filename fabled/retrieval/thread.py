@@ -15,6 +15,7 @@ from ..store.rows import Copy, Thread, TurnRow
 from ..transcript import render
 from ..transcript.chain import Link, abandoned
 from ..transcript.text import PROMPT, estimate
+from .citations import citations
 from .common import (
     Params,
     Reader,
@@ -54,6 +55,7 @@ def thread(reader: Reader, params: Params) -> dict[str, Any]:
             raise NotFound(f"the record {anchor} is no turn of thread {given}", "fabled search prints both")
         before = _before(reader, found, rows)
         started = reader.queries.started_by(found)
+        cited = citations(reader, found)
     position = next((index for index, row in enumerate(kept) if row.id == around), None)
     steps = render.plan([(row.kind, row.tokens) for row in kept], budget, position)
     writer = _Writer(found.session_id, labels, bool(params.get("raw")), budget)
@@ -83,6 +85,7 @@ def thread(reader: Reader, params: Params) -> dict[str, Any]:
         "subagent_turns": aside.count("sidechain"),
         "previous": _name(reader, before),
         "started_by": _name(reader, started),
+        **cited,
         "resume": resume(found, reader.queries.live([found.session])),
         **({"stale": stale} if stale else {}),
     }

@@ -22,6 +22,7 @@ from ..errors import NewerSchema, NoIndex, StorageFault
 from ..transcript.query import glob
 from ..transcript.text import CALL, OTHER, PROMPT, QUEUED, REPLY, SIDECHAIN, THINKING
 from . import schema as s
+from .activity import Activity
 from .batch import TITLE_RANK
 from .marker import Marker
 from .rows import Copy, Hit, Record, State, Thread, TurnRow, Where
@@ -67,7 +68,7 @@ def _open(path: str) -> apsw.Connection:
     return db
 
 
-class Queries:
+class Queries(Activity):
     """A reading connection. Raises errors.NoIndex, NewerSchema or StorageFault where the Map cannot be read."""
 
     def __init__(self, path: str) -> None:

@@ -39,10 +39,12 @@ CREATE TABLE records(
 CREATE UNIQUE INDEX records_uuid ON records(uuid, session);
 CREATE INDEX records_thread ON records(thread) WHERE thread IS NOT NULL;
 CREATE INDEX records_agent ON records(agent, session) WHERE agent IS NOT NULL;
+CREATE INDEX records_summary ON records(session) WHERE kind=7;
 CREATE TABLE links(
     session INTEGER, kind INTEGER, key INTEGER, record INTEGER, PRIMARY KEY(session, kind, key, record)) WITHOUT ROWID;
 CREATE TABLE shares(a INTEGER, b INTEGER, PRIMARY KEY(a, b)) WITHOUT ROWID;
 CREATE TABLE touches(record INTEGER, path INTEGER, PRIMARY KEY(record, path)) WITHOUT ROWID;
+CREATE INDEX touches_path ON touches(path);
 CREATE TABLE threads(
     id INTEGER PRIMARY KEY, session INTEGER NOT NULL, prompt TEXT, first_ts INTEGER, last_ts INTEGER,
     turns INTEGER NOT NULL DEFAULT 0, tokens INTEGER NOT NULL DEFAULT 0,
@@ -50,6 +52,8 @@ CREATE TABLE threads(
 CREATE UNIQUE INDEX threads_key ON threads(session, prompt);
 CREATE INDEX threads_prompt ON threads(prompt);
 CREATE INDEX threads_turns ON threads(session, turns);
+CREATE INDEX threads_recent ON threads(session, last_ts) WHERE prompt IS NOT NULL AND turns>0;
+CREATE INDEX threads_last ON threads(last_ts) WHERE prompt IS NOT NULL AND turns>0;
 CREATE TABLE titles(record INTEGER PRIMARY KEY, session INTEGER, leaf BLOB, kind INTEGER NOT NULL, text TEXT NOT NULL);
 CREATE INDEX titles_session ON titles(session);
 CREATE INDEX titles_leaf ON titles(leaf) WHERE leaf IS NOT NULL;
