@@ -177,7 +177,7 @@ class _Look:
         further: dict[int, list[Thread]] = {}
         at = 0
         while True:
-            rows = self._queries.threads_by_time(sessions, since, until, _CHUNK, at)
+            rows = self._queries.active_threads(sessions, since, until, _CHUNK, at)
             at += len(rows)
             threads = self._queries.threads(number for number, _, _ in rows)
             for number, rank, canonical in rows:

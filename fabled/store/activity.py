@@ -71,7 +71,7 @@ class Activity:
 
     # Threads
 
-    def threads_by_time(
+    def active_threads(
         self, sessions: Iterable[int] | None, since: int | None, until: int | None, limit: int, offset: int
     ) -> list[tuple[int, int, int | None]]:
         """(thread, rank of its title, original of a fork's copy) of the threads of some sessions, the latest first."""
