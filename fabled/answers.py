@@ -13,7 +13,7 @@ from typing import Any
 
 from . import retrieval
 from .errors import BadRequest, NotFound, Unreadable
-from .retrieval import Reader, block, diff, generations, resolved, search, thread
+from .retrieval import Reader, block, diff, forgotten, generations, resolved, search, thread
 from .retrieval.common import Params, iso, number_of, text_of, title
 from .transcript import query as q
 
@@ -179,6 +179,7 @@ METHODS: dict[str, Callable[[Reader, Params], dict[str, Any]]] = {
     "projects": projects,
     "spans": spans,
     "generations": generations,
+    "forgotten": forgotten,
     "diff": diff,
     "status_counts": status_counts,
 }

@@ -52,6 +52,7 @@ THEIRS = {
     "msgspec": ({"config", "daemon"}, "settings and the wire"),
     "click": ({"cli"}, "the edge"),
     "rich": ({"cli"}, "the edge"),
+    "tomlkit": ({"cli/rewrite"}, "only where a file that people wrote is changed; reading needs no more than tomllib"),
     "socket": ({"daemon"}, "`client` has the same in `_socket`, without enum and selectors"),
 }
 FAST_PATH = {"os", "sys", "time", "errno", "_socket", "hashlib", "pwd", "collections", "__future__"}

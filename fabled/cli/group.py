@@ -29,6 +29,7 @@ COMMANDS = {
     "restore": ("vault", "put a kept state of a session back"),
     "undo": ("vault", "take the last prune back"),
     "diff": ("vault", "what a prune or a rewrite cost a session"),
+    "forget": ("forget", "remove a session or project for good, and keep it out"),
     "daemon": ("serve", "watch, index and answer, in the foreground"),
     "status": ("serve", "how fabled is"),
     "config": ("setup", "settings and places"),
@@ -37,7 +38,7 @@ COMMANDS = {
 SECTIONS = {
     "Find": ("search", "thread", "block"),
     "Look": ("status", "sessions", "projects"),
-    "Keep": ("capture", "prune", "restore", "undo", "diff", "generations"),
+    "Keep": ("capture", "prune", "restore", "undo", "diff", "generations", "forget"),
     "Check": ("index", "check", "spans"),
     "Set up": ("daemon", "config", "demo"),
 }

@@ -295,6 +295,7 @@ _SHOWN = frozenset(
     (
         "status", "index", "search", "thread", "block", "sessions", "projects", "spans", "capture", "generations",
         "prune", "prune_check", "restore", "undo", "diff",
+        "forget", "forgotten", "stats",
     )
 )  # fmt: skip
 

@@ -214,6 +214,18 @@ METHODS: dict[str, Method] = {
             lane="quick",
         ),
         Method(
+            "forget",
+            "Forget a session, or all of a project, and keep it out; or say what that would remove for good.",
+            (
+                Param("session", "string", "id of the session, or a prefix of it"),
+                Param("project", "string", "folder name or path instead of a session"),
+                Param("apply", "boolean", "do it; absent: only say what it would remove"),
+                Param("let_in", "string", "instead: a name that is to come in again"),
+            ),
+            lane="quick",
+        ),
+        Method("forgotten", "What was forgotten, and stays out since."),
+        Method(
             "diff",
             "What a session lost between two of its states, thread by thread.",
             (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fabled.present import cost, find, health, keep, lists
+from fabled.present import cost, find, forget, health, keep, lists
 from fabled.present.terminal import Style, finish, visible
 
 __all__ = ["Style", "text", "visible"]
@@ -30,6 +30,8 @@ _COMMANDS: dict[str, Callable[[Mapping[str, Any], Style], list[str]]] = {
     "restore": keep.restore,
     "undo": keep.undo,
     "diff": cost.diff,
+    "forget": forget.forget,
+    "forgotten": forget.forgotten,
 }
 
 

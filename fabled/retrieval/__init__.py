@@ -9,7 +9,7 @@ from .block import block, block_bytes
 from .common import Reader
 from .diff import diff
 from .search import search
-from .states import generations, resolved
+from .states import forgotten, generations, resolved
 from .thread import thread
 
-__all__ = ["Reader", "block", "block_bytes", "diff", "generations", "resolved", "search", "thread"]
+__all__ = ["Reader", "block", "block_bytes", "diff", "forgotten", "generations", "resolved", "search", "thread"]

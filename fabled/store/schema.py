@@ -6,7 +6,7 @@ A Map of another version is rebuilt, a Ledger of an older one migrated, a newer 
 from __future__ import annotations
 
 MAP_VERSION = 3
-LEDGER_VERSION = 2
+LEDGER_VERSION = 3
 APPLICATION_ID = 0x66626C64  # "fbld": tells our databases from anything else at their place
 
 MAP = """
@@ -106,6 +106,11 @@ CREATE TABLE attempts(
 CREATE TABLE checks(
     session_id TEXT PRIMARY KEY, at INTEGER NOT NULL, ok INTEGER NOT NULL, message TEXT NOT NULL) WITHOUT ROWID;
 """,
+    """
+CREATE TABLE forgotten(
+    kind TEXT NOT NULL, name TEXT NOT NULL, at INTEGER NOT NULL, state TEXT NOT NULL, detail TEXT NOT NULL,
+    PRIMARY KEY(kind, name)) WITHOUT ROWID;
+""",
 )
 """One script for each version: an older Ledger is brought forward by those it lacks, after a backup.
 
@@ -113,4 +118,6 @@ CREATE TABLE checks(
 dev to mtime_ns: the stamp its origin had. `prunes`: the journal; `base_*` is what was rewritten, a prefix of the
 generation's bytes, `new_*` what it became, `copied` how far the old file had been carried over when the new one took
 its name, `drain_*` an append that was begun (from where to where of the old file, and the new file's size before).
+`forgotten`: what a person had removed and what stays out since: kind session, project or file; state begun while its
+generations are being removed, then done; `detail` as JSON how much it was.
 """
