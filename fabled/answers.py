@@ -13,7 +13,20 @@ from typing import Any
 
 from . import retrieval
 from .errors import BadRequest, NotFound, Unreadable
-from .retrieval import Reader, block, diff, forgotten, generations, resolved, search, thread
+from .retrieval import (
+    Reader,
+    block,
+    diff,
+    exported,
+    forgotten,
+    generations,
+    report,
+    resolved,
+    search,
+    stats,
+    thread,
+    threads_like,
+)
 from .retrieval.common import Params, iso, number_of, text_of, title
 from .transcript import query as q
 
@@ -180,6 +193,10 @@ METHODS: dict[str, Callable[[Reader, Params], dict[str, Any]]] = {
     "spans": spans,
     "generations": generations,
     "forgotten": forgotten,
+    "export": exported,
+    "threads_like": threads_like,
+    "stats": stats,
+    "report": report,
     "diff": diff,
     "status_counts": status_counts,
 }

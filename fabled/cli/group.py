@@ -20,6 +20,13 @@ COMMANDS = {
     "block": ("find", "one record, byte for byte"),
     "sessions": ("find", "list sessions"),
     "projects": ("find", "list projects"),
+    "stats": ("look", "sums by project or by day"),
+    "report": ("page", "a page of pictures about your own history"),
+    "export": ("page", "one thread as Markdown, HTML or JSONL"),
+    "logs": ("look", "what the daemon wrote down"),
+    "top": ("live", "what goes on, live"),
+    "doctor": ("doctor", "is everything set up well; how to mend what is not"),
+    "completion": ("shell", "completion for bash, zsh or fish"),
     "index": ("keep", "bring the Map up to date now"),
     "check": ("keep", "test every invariant"),
     "spans": ("keep", "account for every byte of one transcript"),
@@ -36,11 +43,11 @@ COMMANDS = {
     "demo": ("demo", "see it work on a small invented history"),
 }
 SECTIONS = {
-    "Find": ("search", "thread", "block"),
-    "Look": ("status", "sessions", "projects"),
+    "Find": ("search", "thread", "block", "export"),
+    "Look": ("status", "top", "stats", "report", "sessions", "projects", "logs", "doctor"),
     "Keep": ("capture", "prune", "restore", "undo", "diff", "generations", "forget"),
     "Check": ("index", "check", "spans"),
-    "Set up": ("daemon", "config", "demo"),
+    "Set up": ("daemon", "config", "completion", "demo"),
 }
 
 
@@ -55,6 +62,10 @@ class Lazy(click.Group):
             return None
         command = getattr(import_module(f"fabled.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
         assert isinstance(command, click.Command)
+        if ctx.resilient_parsing:  # a shell asks what may stand here
+            from fabled.cli.shell import knowing
+
+            return knowing(cmd_name, command)
         return command
 
     def resolve_command(
@@ -64,7 +75,7 @@ class Lazy(click.Group):
         if name not in COMMANDS and not name.startswith("-"):
             near = difflib.get_close_matches(name, COMMANDS, 1)
             meant = f" Did you mean {near[0]}?" if near else ""
-            raise click.UsageError(f"there is no command {name}.{meant}", ctx)
+            raise click.UsageError(f"there is no command {name[:60]}.{meant}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -239,6 +239,29 @@ METHODS: dict[str, Method] = {
             ),
         ),
         Method(
+            "export",
+            "Where every record of one thread lies, in order: what a byte-exact copy of it is made of.",
+            (Param("id", "string", "as search prints it, or a prefix of it", required=True),),
+        ),
+        Method(
+            "threads_like",
+            "The latest threads whose ids begin so: for completion.",
+            (Param("prefix", "string", "the beginning of an id"), Param("limit", "integer", "at most so many")),
+        ),
+        Method(
+            "stats",
+            "Sums over one's own history, by project or by day.",
+            (
+                Param("by", "string", "project (what it is if absent) or day"),
+                *(param for param in _filters() if param.name != "offset"),
+            ),
+        ),
+        Method(
+            "report",
+            "All that a page of pictures about one's own history shows.",
+            tuple(param for param in _filters() if param.name in ("project", "since", "until")),
+        ),
+        Method(
             "subscribe",
             "What happens from now on: `event` messages, until the connection ends.",
             (Param("events", "strings", "only these: change, index, watcher, storage; absent: all"),),

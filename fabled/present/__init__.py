@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fabled.present import cost, find, forget, health, keep, lists
+from fabled.present import cost, doctor, find, forget, health, keep, lists, stats
+from fabled.present.journal import log_line
 from fabled.present.terminal import Style, finish, visible
 
-__all__ = ["Style", "text", "visible"]
+__all__ = ["Style", "log_line", "text", "visible"]
 
 _COMMANDS: dict[str, Callable[[Mapping[str, Any], Style], list[str]]] = {
     "status": health.status,
@@ -31,6 +32,8 @@ _COMMANDS: dict[str, Callable[[Mapping[str, Any], Style], list[str]]] = {
     "undo": keep.undo,
     "diff": cost.diff,
     "forget": forget.forget,
+    "doctor": doctor.doctor,
+    "stats": stats.stats,
     "forgotten": forget.forgotten,
 }
 

@@ -86,6 +86,10 @@ PLAIN = {
         "generations",
         ("session_id", "part", "generation", "at", "logical_bytes", "bytes", "reason", "retired", "path"),
     ),
+    "stats": (
+        "rows",
+        ("project", "day", "sessions", "threads", "records", "written_bytes", "saved_bytes", "recalled"),
+    ),
     "check": ("checks", ("id", "ok", "tested", "failed", "message")),
 }
 

@@ -8,8 +8,13 @@ from __future__ import annotations
 from .block import block, block_bytes
 from .common import Reader
 from .diff import diff
+from .export import exported, threads_like
+from .figures import report, stats
 from .search import search
 from .states import forgotten, generations, resolved
 from .thread import thread
 
-__all__ = ["Reader", "block", "block_bytes", "diff", "forgotten", "generations", "resolved", "search", "thread"]
+__all__ = [
+    "Reader", "block", "block_bytes", "diff", "exported", "forgotten", "generations", "report", "resolved", "search",
+    "stats", "thread", "threads_like",
+]  # fmt: skip
