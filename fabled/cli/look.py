@@ -14,6 +14,7 @@ import click
 
 from fabled.cli import ask, edge, journal, options
 from fabled.errors import NotFound
+from fabled.present.terminal import finish
 
 
 @click.command()
@@ -72,7 +73,7 @@ def logs(follow: bool, since: str | None, level: str, lines: int | None, as_json
         if as_json:
             edge.put_text(entry.raw + "\n")
         else:
-            edge.put_text("\n".join(present.log_line(entry.fields, style)) + "\n")
+            edge.put_text(finish(present.log_line(entry.fields, style), style))
 
     for entry in shown:
         put(entry)

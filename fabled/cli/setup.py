@@ -18,7 +18,7 @@ from fabled.cli import ask, edge, options
 from fabled.client import connect
 from fabled.errors import BadConfig, BadRequest, FabledError
 from fabled.present import settings as shown
-from fabled.present.terminal import path
+from fabled.present.terminal import finish, path
 
 
 @click.group(invoke_without_command=True, cls=options.Helpful)
@@ -46,7 +46,7 @@ def config(ctx: click.Context, as_json: bool, as_plain: bool) -> int:
         edge.put_json(value)
         return 0
     style = edge.style(options.form(False, as_plain))
-    edge.put_text("\n".join(shown.listed(value, style)) + "\n")
+    edge.put_text(finish(shown.listed(value, style), style))
     return 0
 
 

@@ -5,16 +5,15 @@ Ids and names come from the running daemon; without one, or with a slow one, the
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable
 from typing import Any
 
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
-from fabled.cli import edge
+from fabled.cli import ask, edge
 from fabled.client import connect
+from fabled.errors import FabledError
 
 SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 VARIABLE = "_FABLED_COMPLETE"
@@ -44,12 +43,9 @@ def completion(shell: str) -> int:
 
 def _asked(method: str, **params: Any) -> dict[str, Any]:
     """The daemon's answer, if it is quick; a completion that keeps a person waiting is none."""
-    request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     try:
-        path = connect.socket_path(os.environ)
-        reply = connect.ask(path, json.dumps(request).encode() + b"\n", SECONDS)
-        return dict(json.loads(reply.head)["result"])
-    except (connect.Down, connect.Silent, ValueError, KeyError, TypeError):
+        return ask.fetch_running(method, params, SECONDS)
+    except (connect.Down, FabledError):
         return {}
 
 

@@ -135,9 +135,10 @@ def _open(title: str, kind: str, width: float, height: float) -> str:
 
 def _scale(most: float, words: Callable[[float], str]) -> list[str]:
     parts = []
-    for step in range(5):
-        value = most * step / 4
-        y = HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * step / 4
+    steps = int(most) if most == int(most) and most < 4 else 4  # few things have no halves
+    for step in range(steps + 1):
+        value = most * step / steps
+        y = HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * step / steps
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{text(words(value))}</text>')
     return parts

@@ -44,7 +44,7 @@ def doctor(value: Value, style: Style) -> list[str]:
     else:
         report = "Send a report:  fabled doctor --bundle   (no transcript text inside)"
         one = f"{summary}        {report}"
-        lines += [one] if cells(one) <= style.width else [summary, report]
+        lines += [one] if cells(one) <= style.width else [summary, *_wrap(report, style.width)]
     return lines
 
 
