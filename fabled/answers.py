@@ -14,7 +14,23 @@ from typing import Any
 from . import retrieval
 from .errors import BadRequest, NotFound, Unreadable
 from .recall import recall
-from .retrieval import Reader, block, diff, file, generations, overview, recent, resolved, search, thread
+from .retrieval import (
+    Reader,
+    block,
+    diff,
+    exported,
+    file,
+    forgotten,
+    generations,
+    overview,
+    recent,
+    report,
+    resolved,
+    search,
+    stats,
+    thread,
+    threads_like,
+)
 from .retrieval.cards import better, card, cards, cards_due
 from .retrieval.common import Params, iso, number_of, text_of, title
 from .retrieval.terms import terms
@@ -183,6 +199,11 @@ METHODS: dict[str, Callable[[Reader, Params], dict[str, Any]]] = {
     "projects": projects,
     "spans": spans,
     "generations": generations,
+    "forgotten": forgotten,
+    "export": exported,
+    "threads_like": threads_like,
+    "stats": stats,
+    "report": report,
     "diff": diff,
     "terms": terms,
     "cards": cards,

@@ -20,7 +20,7 @@ import msgspec
 import platformdirs
 from msgspec import Meta
 
-from fabled.errors import BadConfig
+from fabled.errors import BadConfig, BadRequest
 
 # The kernel keeps 104 bytes (macOS) or 108 (Linux) for a socket's path, its NUL included. One limit for every
 # system, so that a home carried to another machine gives the same answer.
@@ -55,6 +55,7 @@ class Config:
     places: Places
     roots: tuple[str, ...]
     vaults: tuple[str, ...]
+    exclude: tuple[str, ...]
     quiet_seconds: float
     max_wait_seconds: float
     sweep_seconds: float
@@ -141,6 +142,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     roots: list[str] | None = None
     vaults: list[str] = []
+    exclude: list[str] = []
     watch: Watch = Watch()
     log: Log = Log()
     capture: Capture = Capture()
@@ -256,10 +258,11 @@ def _expand(path: str, env: Mapping[str, str]) -> str:
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def load(env: Mapping[str, str]) -> Config:
-    """The configuration that holds in `env`; raises BadConfig with every problem found."""
+def load(env: Mapping[str, str], text: bytes | None = None) -> Config:
+    """The configuration that holds in `env`; raises BadConfig with every problem found. `text`: what the file is to
+    hold, tried before it is written."""
     where = places(env)
-    source = _Source.read(where.config_file)
+    source = _Source.read(where.config_file) if text is None else _Source.of(where.config_file, text)
     problems = list(source.problems)
     values, found = _check(source)
     problems += found
@@ -271,6 +274,8 @@ def load(env: Mapping[str, str]) -> Config:
     problems += found
     vaults, found = _folders("vaults", values.get("vaults"), env, source)
     problems += found
+    exclude, found = _excluded(values.get("exclude") or (), env, source)
+    problems += found
     if problems:
         raise BadConfig(tuple(problems))
     watch = _table(Watch, "watch", values)
@@ -278,6 +283,7 @@ def load(env: Mapping[str, str]) -> Config:
         places=where,
         roots=_default_roots(env) if roots is None else roots,
         vaults=vaults or (),
+        exclude=exclude,
         quiet_seconds=watch.quiet_seconds,
         max_wait_seconds=watch.max_wait_seconds,
         sweep_seconds=watch.sweep_seconds,
@@ -313,11 +319,17 @@ class _Source:
         """A missing file is an empty one; any other trouble is a problem to report."""
         try:
             with open(path, "rb") as file:
-                text = file.read().decode()
+                return cls.of(path, file.read())
         except FileNotFoundError:
             return cls(path)
         except OSError as error:
             return cls(path, problems=(f"{path}: cannot be read: {error.strerror}.",))
+
+    @classmethod
+    def of(cls, path: str, data: bytes) -> _Source:
+        """What the file says if it holds `data`."""
+        try:
+            text = data.decode()
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
             return cls(path, problems=(f"{path}:{line}: not UTF-8 text. Save the file as UTF-8.",))
@@ -402,8 +414,11 @@ def _suggestion(dotted: str) -> str:
     return f" Did you mean {close[0]}?" if close else " fabled.toml.example lists them all."
 
 
+_LISTS = ("roots", "vaults", "exclude")
+
+
 def _overrides(env: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """FABLED_<TABLE>_<KEY>, and FABLED_ROOTS and FABLED_VAULTS as lists joined by the path separator."""
+    """FABLED_<TABLE>_<KEY>, and FABLED_ROOTS, _VAULTS and _EXCLUDE as lists joined by the path separator."""
     values: dict[str, Any] = {}
     problems: list[str] = []
     for variable in sorted(env):
@@ -411,7 +426,7 @@ def _overrides(env: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
         if words == variable.lower():
             continue
         table, _, key = words.partition("_")
-        if words in ("roots", "vaults"):
+        if words in _LISTS:
             values[words] = [part for part in env[variable].split(os.pathsep) if part]
         elif table in TABLES and key:
             problems += _take(values, TABLES[table], key, f"{table}.{key}", env[variable], variable, strict=False)
@@ -443,3 +458,67 @@ def _folders(
     if not folders and name == "roots":
         problems.append(f"{at}: roots is empty. Leave it out to use the client's usual folders.")
     return tuple(dict.fromkeys(os.path.normpath(folder) for folder in folders)), problems
+
+
+def _excluded(
+    given: Sequence[str], env: Mapping[str, str], source: _Source
+) -> tuple[tuple[str, ...], list[str]]:
+    """Projects by path, or by the name of their folder; `~/` is the home."""
+    names = [_expand(name, env) for name in given]
+    wrong = [name for name in names if not name.strip() or ("/" in name and not os.path.isabs(name))]
+    at = "FABLED_EXCLUDE" if env.get("FABLED_EXCLUDE") else source.at("exclude")
+    problems = [f"{at}: exclude: {name!r} is neither an absolute path nor a folder's name." for name in wrong]
+    return tuple(dict.fromkeys(os.path.normpath(name) if "/" in name else name for name in names)), problems
+
+
+# ── one by one ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as it holds: its value, what it would be without anybody's doing, and who says so."""
+
+    name: str
+    value: Any
+    default: Any
+    origin: str
+    """`file:line`, the name of an environment variable, or `default`"""
+
+
+def in_force(env: Mapping[str, str]) -> tuple[Setting, ...]:
+    """Every setting, in the order of the example file; raises BadConfig as `load` does."""
+    load(env)
+    source = _Source.read(places(env).config_file)
+    said, _ = _check(source)
+    given, _ = _overrides(env)
+    found = []
+    for name in setting_names():
+        default = default_of(name, env)
+        if name in given:
+            found.append(Setting(name, given[name], default, variable_of(name)))
+        elif name in said:
+            found.append(Setting(name, said[name], default, source.at(*name.split("."))))
+        else:
+            found.append(Setting(name, default, default, "default"))
+    return tuple(found)
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of a setting."""
+    return "FABLED_" + name.replace(".", "_").upper()
+
+
+def default_of(name: str, env: Mapping[str, str]) -> Any:
+    """What a setting is where nobody says anything."""
+    if name == "roots":
+        return list(_default_roots(env))
+    table, _, key = name.rpartition(".")
+    return getattr(TABLES[table]() if table else Settings(), key)
+
+
+def kind_of(name: str) -> Any:
+    """The type a setting's value has; raises BadRequest for a name that is none, with the one that may be meant."""
+    if name not in setting_names():
+        raise BadRequest(f"no setting {name}.{_suggestion(name)}", "fabled config lists them all")
+    table, _, key = name.rpartition(".")
+    return {field.name: field.type for field in msgspec.structs.fields(TABLES[table] if table else Settings)}[key]

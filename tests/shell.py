@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import fcntl
 import json
 import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,10 +68,14 @@ class Home:
         assert isinstance(value, dict) and value["v"] == 1
         return value
 
-    def on_terminal(self, *arguments: str, interrupt_at: bytes | None = None, columns: int = 100) -> tuple[int, str]:
-        """The command with a real terminal for all three streams; SIGINT when `interrupt_at` has been shown."""
+    def on_terminal(self, *arguments: str, interrupt_at: bytes | None = None, columns: int = 100,
+                    answer: tuple[bytes, bytes] | None = None, rows: int = 0, **env: str) -> tuple[int, str]:
+        """The command with a real terminal for all three streams; SIGINT when `interrupt_at` has been shown, and the
+        second of `answer` typed when its first has been."""
         parent, child = pty.openpty()
-        env = {**self.env, "TERM": "xterm", "COLUMNS": str(columns)}
+        if rows:
+            fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        env = {**self.env, "TERM": "xterm", "COLUMNS": str(columns), **env}
         command = [sys.executable, "-m", "fabled", *arguments]
         process = subprocess.Popen(command, env=env, cwd=self.path, stdin=child, stdout=child, stderr=child)
         os.close(child)
@@ -85,6 +92,9 @@ class Home:
                 if interrupt_at is not None and interrupt_at in shown:
                     process.send_signal(signal.SIGINT)
                     interrupt_at = None
+                if answer is not None and answer[0] in shown:
+                    os.write(parent, answer[1])
+                    answer = None
             return process.wait(60), shown.decode(errors="replace").replace("\r\n", "\n")
         finally:
             os.close(parent)

@@ -72,7 +72,7 @@ def test_help_brings_in_only_what_it_needs(home: Home) -> None:
         (["search", "--all", "--project", "p", "x"], "--all and --project exclude each other."),
         (["search", "--json", "--plain", "x"], "--json and --plain exclude each other."),
         (["thread"], "Missing argument 'ID'"),
-        (["config", "pathss"], "Did you mean 'paths'?"),
+        (["config", "pathss"], "Did you mean paths?"),
         (["--frobnicate"], "No such option"),
         (["index", "/"], "fabled: / lies in none of the transcript folders. Next: fabled config paths shows them"),
     ],

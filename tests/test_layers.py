@@ -61,6 +61,7 @@ THEIRS = {
     "subprocess": ({"cards/providers", "cli/demo", "cli/claude"}, "the daemon has no children"),
     "urllib": ({"cards/providers", "store"}, "no network but where a model is asked; `store` quotes a path with it"),
     "http": ({"cards/providers"}, "no network but where a model is asked"),
+    "tomlkit": ({"cli/rewrite"}, "only where a file that people wrote is changed; reading needs no more than tomllib"),
     "socket": ({"daemon"}, "`client` has the same in `_socket`, without enum and selectors"),
 }
 FAST_PATH = {"os", "sys", "time", "errno", "_socket", "_signal", "hashlib", "pwd", "collections", "__future__"}

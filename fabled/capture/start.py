@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..store import generations as g
 from ..store.files import private_folder
 from ..store.ledger import Kept
+from . import forget
 from .units import NO_FOLDER, is_transcript
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def adopt(capturer: Capturer, stop: Callable[[], bool]) -> Adopted:
     """Puts the Vault and the Ledger in order after whatever happened: removes what is half made, ends retirements
     that were begun, records the generations the Ledger does not know. The Vault's listing is the truth."""
     private_folder(capturer.vault_folder)
+    forget.resume(capturer)
     report = Adopted(removed=g.sweep(capturer.vault_folder))
     known = {one.path: one for one in capturer.ledger.kept()}
     for stored in g.stored(capturer.vault_folder):

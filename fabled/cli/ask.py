@@ -37,7 +37,7 @@ def show_running(
 ) -> int:
     """Print the daemon's answer as it comes; raises connect.Down where none runs."""
     reply = _request(method, params, form, utc, seconds)
-    edge.put(reply.body)
+    (edge.show if form == "text" else edge.put)(reply.body)
     return reply.exit or 0
 
 
@@ -66,7 +66,8 @@ def put(method: str, value: Mapping[str, Any], form: str, utc: bool) -> None:
         return
     from fabled import present
 
-    edge.put_text(present.text(method, value, edge.style(form, utc)))
+    text = present.text(method, value, edge.style(form, utc))
+    (edge.show if form == "text" else edge.put)(text.encode("utf-8", "backslashreplace"))
 
 
 def exit_of(method: str, value: Mapping[str, Any]) -> int:

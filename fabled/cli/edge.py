@@ -5,8 +5,12 @@ What to answer, and in which words, is left to the commands and to `present`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shlex
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -100,6 +104,50 @@ def put(data: bytes) -> None:
         silence()
         reason = fault.strerror or fault
         raise OutputFault(f"the output could not be written: {reason}", "free space, or print elsewhere") from None
+
+
+def show(data: bytes) -> None:
+    """An answer for a person: through a pager where it is longer than the terminal, else as `put` has it."""
+    pager = _pager() if _longer(data) else []
+    if not pager:
+        put(data)
+        return
+    env = {**os.environ, "LESS": os.environ.get("LESS", "FRX"), "LESSSECURE": "1"}
+    try:
+        with subprocess.Popen(pager, stdin=subprocess.PIPE, env=env) as process:
+            with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+                process.communicate(data)
+            with contextlib.suppress(KeyboardInterrupt):
+                process.wait()
+        if process.returncode == 127:  # no such program, said the shell
+            put(data)
+    except OSError:
+        put(data)
+
+
+def _longer(data: bytes) -> bool:
+    if sys.stdout is None or not (sys.stdout.isatty() and sys.stdin is not None and sys.stdin.isatty()):
+        return False
+    try:
+        size = os.get_terminal_size(1)
+    except OSError:
+        return False
+    if size.lines < 2 or os.environ.get("TERM", "dumb") in ("dumb", ""):
+        return False
+    return data.count(b"\n") >= size.lines
+
+
+def _pager() -> list[str]:
+    """What $FABLED_PAGER or $PAGER names; `cat` or nothing at all is none."""
+    given = os.environ.get("FABLED_PAGER", os.environ.get("PAGER"))
+    if given is None:
+        found = shutil.which("less")
+        return [found] if found else []
+    try:
+        words = shlex.split(given)
+    except ValueError:
+        return []
+    return words if words and words != ["cat"] and shutil.which(words[0]) else []
 
 
 def silence() -> None:

@@ -25,6 +25,13 @@ COMMANDS = {
     "recent": ("recent", "where was I: the last threads, and what was left open"),
     "overview": ("recent", "every project, its last activity and open ends"),
     "file": ("recent", "every change of a file, over all sessions"),
+    "stats": ("look", "sums by project or by day"),
+    "report": ("page", "a page of pictures about your own history"),
+    "export": ("page", "one thread as Markdown, HTML or JSONL"),
+    "logs": ("look", "what the daemon wrote down"),
+    "top": ("live", "what goes on, live"),
+    "doctor": ("doctor", "is everything set up well; how to mend what is not"),
+    "completion": ("shell", "completion for bash, zsh or fish"),
     "index": ("keep", "bring the Map up to date now"),
     "check": ("keep", "test every invariant"),
     "spans": ("keep", "account for every byte of one transcript"),
@@ -34,6 +41,7 @@ COMMANDS = {
     "restore": ("vault", "put a kept state of a session back"),
     "undo": ("vault", "take the last prune back"),
     "diff": ("vault", "what a prune or a rewrite cost a session"),
+    "forget": ("forget", "remove a session or project for good, and keep it out"),
     "daemon": ("serve", "watch, index and answer, in the foreground"),
     "status": ("serve", "how fabled is"),
     "config": ("setup", "settings and places"),
@@ -44,11 +52,12 @@ COMMANDS = {
     "demo": ("demo", "see it work on a small invented history"),
 }
 SECTIONS = {
-    "Find": ("search", "thread", "block", "file"),
-    "Look": ("recent", "overview", "status", "sessions", "projects", "terms", "cards"),
-    "Keep": ("capture", "prune", "restore", "undo", "diff", "generations"),
+    "Find": ("search", "thread", "block", "file", "export"),
+    "Look": ("recent", "overview", "status", "top", "stats", "report", "sessions", "projects", "terms", "cards", "logs",
+             "doctor"),
+    "Keep": ("capture", "prune", "restore", "undo", "diff", "generations", "forget"),
     "Check": ("index", "check", "spans"),
-    "Set up": ("daemon", "config", "claude", "demo"),
+    "Set up": ("daemon", "config", "claude", "completion", "demo"),
     "Machines": ("hook", "mcp", "statusline"),
 }
 
@@ -64,6 +73,10 @@ class Lazy(click.Group):
             return None
         command = getattr(import_module(f"fabled.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
         assert isinstance(command, click.Command)
+        if ctx.resilient_parsing:  # a shell asks what may stand here
+            from fabled.cli.shell import knowing
+
+            return knowing(cmd_name, command)
         return command
 
     def resolve_command(
@@ -73,7 +86,7 @@ class Lazy(click.Group):
         if name not in COMMANDS and not name.startswith("-"):
             near = difflib.get_close_matches(name, COMMANDS, 1)
             meant = f" Did you mean {near[0]}?" if near else ""
-            raise click.UsageError(f"there is no command {name}.{meant}", ctx)
+            raise click.UsageError(f"there is no command {name[:60]}.{meant}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

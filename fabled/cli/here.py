@@ -78,7 +78,8 @@ def opened(settings: Config) -> Iterator[Opened]:
             ledger = Ledger(where.ledger_db)
             try:
                 vault = open_vault(settings)
-                yield Opened(settings, map_, ledger, vault, Indexer(map_, vault, ledger))
+                indexer = Indexer(map_, vault, ledger, settings.exclude)
+                yield Opened(settings, map_, ledger, vault, indexer)
             finally:
                 ledger.close()
         finally:

@@ -5,6 +5,7 @@ What they mean to an answer is left to the commands.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -27,3 +28,17 @@ def form(as_json: bool, as_plain: bool = False) -> str:
     if as_json and as_plain:
         raise click.UsageError("--json and --plain exclude each other.")
     return "json" if as_json else "plain" if as_plain else "text"
+
+
+class Helpful(click.Group):
+    """A group that knows what a misspelt subcommand may have meant."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self.commands and not name.startswith("-"):
+            near = difflib.get_close_matches(name, self.commands, 1)
+            known = f"Did you mean {near[0]}?" if near else f"There are {', '.join(sorted(self.commands))}."
+            raise click.UsageError(f"there is no {ctx.command_path} {name}. {known}", ctx)
+        return super().resolve_command(ctx, args)

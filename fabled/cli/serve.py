@@ -71,14 +71,22 @@ class Terminal:
 
 @click.command()
 @click.option("--oneline", is_flag=True, help="A few words for a shell prompt.")
+@click.option("--watch", is_flag=True, help="Again each second, until Ctrl-C.")
 @options.output
-def status(as_json: bool, oneline: bool, utc: bool) -> int:
+def status(as_json: bool, oneline: bool, watch: bool, utc: bool) -> int:
     """How fabled is: what it holds, what it does, what needs attention.
 
     \b
       fabled status
       fabled status --json
+      fabled status --watch
     """
+    if watch:
+        if as_json or oneline:
+            raise click.UsageError("--watch is for people; programs take fabled top --json.")
+        from fabled.cli import live
+
+        return live.watch(utc)
     form = "oneline" if oneline else options.form(as_json)
     try:
         return ask.show_running("status", {}, form=form, utc=utc, seconds=2.0)

@@ -14,7 +14,7 @@ from errno import EAGAIN, ECONNREFUSED, ENOENT, ENOTDIR
 
 TYPE_CHECKING = False  # `typing` itself costs more than everything here
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 SOCKET_PATH_BYTES = 103
 
@@ -170,6 +170,32 @@ def tell(path: str, request: bytes) -> None:
         line.sendall(request)
     except OSError as error:
         raise Silent(f"the connection broke: {error.strerror}") from None
+    finally:
+        line.close()
+
+
+def stream(path: str, request: bytes, seconds: float) -> Iterator[bytes]:
+    """Send one request line and give each line that comes back, b"" whenever `seconds` pass without one.
+
+    Ends when the daemon does.
+    """
+    line = _connect(path, time.monotonic() + seconds, seconds)
+    try:
+        line.sendall(request)
+        line.settimeout(seconds)
+        got = b""
+        while True:
+            try:
+                data = line.recv(1 << 18)
+            except TimeoutError:
+                yield b""
+                continue
+            except OSError as error:
+                raise Silent(f"the connection broke: {error.strerror}") from None
+            if not data:
+                return
+            *whole, got = (got + data).split(b"\n")
+            yield from whole
     finally:
         line.close()
 

@@ -138,7 +138,7 @@ class Daemon:
         config, places = self._config, self._config.places
         self._hear_signals(left)
         self._inbox = Inbox(config.quiet_seconds, config.max_wait_seconds)
-        indexer = _unless_damaged(lambda: Indexer(self._map, self._vault(), self._ledger))
+        indexer = _unless_damaged(lambda: Indexer(self._map, self._vault(), self._ledger, self._config.exclude))
         self._writer = Writer(
             self._inbox,
             indexer or self._renew_map("it was damaged"),
@@ -222,7 +222,7 @@ class Daemon:
         if not os.path.exists(places.ledger_db):
             self._ledger.close()
             self._ledger = Ledger(places.ledger_db)
-        return Indexer(self._map, self._vault(), self._ledger)
+        return Indexer(self._map, self._vault(), self._ledger, self._config.exclude)
 
     def _keeps(self, indexer: Indexer) -> Automatic:
         """What captures and prunes, with the settings as they are now."""
@@ -289,10 +289,10 @@ class Daemon:
             if old.log_level != new.log_level:
                 logs.setup(new, foreground=True, json_lines=self._json_lines)
             self._inbox.pace(new.quiet_seconds, new.max_wait_seconds)
-            if (old.roots, old.vaults, old.prune, old.capture) != (new.roots, new.vaults, new.prune, new.capture):
+            if _indexed(old) != _indexed(new):
                 self._watcher.follow(new.roots, (new.places.vault, *new.vaults))
                 vault = self._vault()
-                self._writer.use(lambda: Indexer(self._map, vault, self._ledger))
+                self._writer.use(lambda: Indexer(self._map, vault, self._ledger, new.exclude))
             if self._schedule is not None:
                 self._schedule.every("sweep", self._sweep_seconds(self._watcher.state))
                 self._schedule.every("heartbeat", new.heartbeat_seconds)
@@ -394,6 +394,11 @@ class Daemon:
         if not all_ended:
             # A question of minutes is still being answered, for nobody: the interpreter's end would wait for it.
             os._exit(code)
+
+
+def _indexed(config: Config) -> tuple[object, ...]:
+    """What an indexer and what keeps and prunes are made from."""
+    return config.roots, config.vaults, config.exclude, config.prune, config.capture
 
 
 def _unless_damaged(make: Callable[[], T]) -> T | None:

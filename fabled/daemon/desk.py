@@ -24,6 +24,7 @@ from fabled.daemon import hooks, memory, protocol
 from fabled.daemon.concerns import Concern, concerns
 from fabled.daemon.inbox import Inbox, Job
 from fabled.daemon.observer import WatchState
+from fabled.daemon.pace import Pace
 from fabled.daemon.protocol import METHODS, PROTOCOL, As, Request
 from fabled.daemon.schedule import JobState
 from fabled.daemon.trouble import storage_trouble
@@ -65,6 +66,7 @@ class Desk:
         self.answered = 0
         """requests so far; only whether it changed is of interest"""
         self._mine = threading.local()
+        self._pace = Pace()
         # Only used on the server's quick lane, which is one OS thread.
         self._counts: _Counts | None = None
 
@@ -204,6 +206,7 @@ class Desk:
         }
 
     def _read(self, name: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        begun = time.monotonic()
         value = self._from_map(lambda reader: answers.answer(reader, name, params))
         if name == "terms" and value.get("pending"):
             # What is due is derived first, as far as that is a matter of moments; the answer says what is left.
@@ -212,6 +215,7 @@ class Desk:
             with contextlib.suppress(FutureTimeout, FabledError):
                 derived.result(TERMS_WAIT_SECONDS)
                 value = self._from_map(lambda reader: answers.answer(reader, name, params))
+        self._pace.note(time.monotonic() - begun)
         # Another copy had to stand in: somebody looks at it now, so find out at once what became of the file.
         for path in value.get("stale", ()):
             self._inbox.add(path, urgent=True)
@@ -299,6 +303,7 @@ class Desk:
             "fts_rebuilds": health.fts_rebuilds,
             "vault": {"generations": 0, "bytes": 0, "logical_bytes": 0, **(counts.get("vault") or {})},
             "prune": asdict(health.outlook),
+            "queries": self._pace.figures(),
         }
         found = (*concerns(value, config, health, watch), *self._sources.concerns())
         value["warnings"] = [asdict(concern) for concern in found]
@@ -349,6 +354,7 @@ _SHOWN = frozenset(
         "status", "index", "search", "thread", "block", "sessions", "projects", "spans", "capture", "generations",
         "prune", "prune_check", "restore", "undo", "diff", "statusline",
         "terms", "cards", "card", "recent", "overview", "file",
+        "forget", "forgotten", "stats",
     )
 )  # fmt: skip
 

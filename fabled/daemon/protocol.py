@@ -338,6 +338,18 @@ METHODS: dict[str, Method] = {
             lane="quick",
         ),
         Method(
+            "forget",
+            "Forget a session, or all of a project, and keep it out; or say what that would remove for good.",
+            (
+                Param("session", "string", "id of the session, or a prefix of it"),
+                Param("project", "string", "folder name or path instead of a session"),
+                Param("apply", "boolean", "do it; absent: only say what it would remove"),
+                Param("let_in", "string", "instead: a name that is to come in again"),
+            ),
+            lane="quick",
+        ),
+        Method("forgotten", "What was forgotten, and stays out since."),
+        Method(
             "diff",
             "What a session lost between two of its states, thread by thread.",
             (
@@ -349,6 +361,29 @@ METHODS: dict[str, Method] = {
                 ),
                 Param("limit", "integer", "at most so many blocks of a thread, the largest first; 0 is all"),
             ),
+        ),
+        Method(
+            "export",
+            "Where every record of one thread lies, in order: what a byte-exact copy of it is made of.",
+            (Param("id", "string", "as search prints it, or a prefix of it", required=True),),
+        ),
+        Method(
+            "threads_like",
+            "The latest threads whose ids begin so: for completion.",
+            (Param("prefix", "string", "the beginning of an id"), Param("limit", "integer", "at most so many")),
+        ),
+        Method(
+            "stats",
+            "Sums over one's own history, by project or by day.",
+            (
+                Param("by", "string", "project (what it is if absent) or day"),
+                *(param for param in _filters() if param.name != "offset"),
+            ),
+        ),
+        Method(
+            "report",
+            "All that a page of pictures about one's own history shows.",
+            tuple(param for param in _filters() if param.name in ("project", "since", "until")),
         ),
         Method(
             "subscribe",

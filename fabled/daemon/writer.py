@@ -520,6 +520,7 @@ class Writer:
         log.info(f"{name}.done", seconds=round(time.monotonic() - begun, 3), **_told_of(value))
         if value.get("applied") or value.get("captured"):
             self._tells.event(name, {"session_id": value.get("session_id"), **_told_of(value)})
+            self._set(changes=self._health.changes + 1)
         self._look_out()
         self._answer_with(asked, value)
 

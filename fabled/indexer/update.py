@@ -14,7 +14,7 @@ import os
 import random
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from ..store.batch import FileRow, text_row
 from ..store.care import Care
@@ -27,6 +27,7 @@ from ..store.vault import LIVE_RANK, Listing, Place, Source, Vault
 from ..transcript import text as t
 from ..transcript.record import DIGEST_BYTES, lines, loads, segments
 from .file import recalled
+from .omitted import Omitted
 from .report import IndexReport, Progress, Totals
 from .scan import Scan
 from .terms import derive, due
@@ -38,10 +39,13 @@ BULK_BYTES = 24 << 20
 class Indexer:
     """Owned by the writer; holds what it knows of files between updates."""
 
-    def __init__(self, map_: Map, vault: Vault, ledger: Ledger) -> None:
+    def __init__(self, map_: Map, vault: Vault, ledger: Ledger, exclude: Sequence[str] = ()) -> None:
+        """`exclude`: projects that stay out of the Map."""
         self.map = map_
         self.vault = vault
         self.ledger = ledger
+        self._exclude = tuple(exclude)
+        self.omit_anew()
         self._files: dict[str, FileRow] = {}
         self._failed: dict[str, tuple[Stamp, str]] = {}
         self._random = random.Random()
@@ -58,6 +62,15 @@ class Indexer:
                 self._unfinished[row.path] = row
             else:
                 self._files[row.path] = row
+
+    def omit_anew(self) -> None:
+        """What stays out is another; what the Map has of it goes with the next update that looks there."""
+        self._omitted = Omitted(self.vault, self._exclude, self.ledger.forgotten())
+
+    def merge_texts(self) -> None:
+        """Leaves nothing of forgotten texts in the full text: without a merge their words stay, merely marked."""
+        self._care.bulk(True)
+        self._care.bulk(False)
 
     # The one way in
 
@@ -227,6 +240,7 @@ class Indexer:
         """What there is at the paths, and the rows of files that are proven to be gone."""
         if paths is None:
             listing = self.vault.listing()
+            self._omit(listing)
             return listing, self._gone(listing, self._files.values(), whole=True)
         listing = Listing()
         missing: list[FileRow] = []
@@ -262,6 +276,9 @@ class Indexer:
                     place,
                     Stamp(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns),
                 )
+        self._omit(listing)
+        if self._omitted:
+            missing += [row for path in listing.omitted if (row := self._files.get(path)) is not None]
         if missing:
             bases: dict[str, str] = {}
             for row in missing:
@@ -276,6 +293,14 @@ class Indexer:
             listing.empty += [base for base, state in bases.items() if state == "empty"]
         return listing, self._gone(listing, missing, whole=False)
 
+    def _omit(self, listing: Listing) -> None:
+        """Takes out of a listing what is to stay out of the Map."""
+        if self._omitted:
+            out = [path for path, (place, _) in listing.found.items() if self._omitted.place(place)]
+            for path in out:
+                del listing.found[path]
+            listing.omitted.update(out)
+
     def _gone(self, listing: Listing, rows: Iterable[FileRow], whole: bool) -> list[int]:
         """The files that are proven to be gone.
 
@@ -288,6 +313,9 @@ class Indexer:
         gone = []
         for row in rows:
             if row.path in listing.found:
+                continue
+            if row.path in listing.omitted or (self._omitted and self._omitted.row(row)):
+                gone.append(row)
                 continue
             base = self.vault.base_of(row.path)
             if base is None:
@@ -357,7 +385,7 @@ class Indexer:
     def _settle(self, totals: Totals) -> None:
         for file in self.map.doomed():
             row = self.map.file(file)
-            if row is not None and row.rank == LIVE_RANK:
+            if row is not None and row.rank == LIVE_RANK and not (self._omitted and self._omitted.row(row)):
                 self._note_loss(row)  # before it is forgotten: a kill between the two must not hide a loss
             _, gone = self.map.forget(file, self.reread)
             totals.vanished += gone

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fabled.present import about, cost, find, health, keep, lists, recent
+from fabled.present import about, cost, doctor, find, forget, health, keep, lists, recent, stats
+from fabled.present.journal import log_line
 from fabled.present.terminal import Style, finish, visible
 
-__all__ = ["Style", "text", "visible"]
+__all__ = ["Style", "log_line", "text", "visible"]
 
 _COMMANDS: dict[str, Callable[[Mapping[str, Any], Style], list[str]]] = {
     "status": health.status,
@@ -38,6 +39,10 @@ _COMMANDS: dict[str, Callable[[Mapping[str, Any], Style], list[str]]] = {
     "recent": recent.recent,
     "overview": recent.overview,
     "file": recent.file,
+    "forget": forget.forget,
+    "doctor": doctor.doctor,
+    "stats": stats.stats,
+    "forgotten": forget.forgotten,
 }
 
 

@@ -185,7 +185,16 @@ def _hit(row: _Row, columns: _Columns, style: Style) -> list[str]:
         lines.append(style.dim(f"    also in {', '.join(also[:4])}{more}"))
     if row.value.get("explain"):
         lines.append(style.dim(f"    {_why(row.value['explain'])}"))
+    if row.value.get("resume"):
+        lines.append(style.dim(f"    {_resume(str(row.value['resume']), style)}"))
     return lines
+
+
+def _resume(line: str, style: Style) -> str:
+    """The command that takes the session up again, whole: it is there to be copied."""
+    line = one_line(line)
+    home = style.home.rstrip("/")
+    return line.replace(f"cd {home}/", "cd ~/", 1) if home and line.startswith(f"cd {home}/") else line
 
 
 def _highlighted(row: Value, width: int, style: Style) -> str:

@@ -91,6 +91,10 @@ PLAIN = {
     ),
     "terms": ("terms", ("term", "kind", "threads", "count", "score")),
     "cards": ("cards", ("thread", "last_ts", "project", "type", "source", "title", "outcome")),
+    "stats": (
+        "rows",
+        ("project", "day", "sessions", "threads", "records", "written_bytes", "saved_bytes", "recalled"),
+    ),
     "check": ("checks", ("id", "ok", "tested", "failed", "message")),
 }
 

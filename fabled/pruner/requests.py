@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..capture import forget
 from ..errors import BadRequest
 from . import back, selfcheck
 from .verb import Pruner, session_of
 
-METHODS = ("capture", "prune", "prune_check", "restore", "undo")
+METHODS = ("capture", "prune", "prune_check", "restore", "undo", "forget")
 
 Told = Callable[[int, int], None]
 """How far it is: sessions done, sessions in all."""
@@ -38,6 +39,10 @@ def perform(
             )
         case "undo":
             return back.undo(pruner, _session(params), apply)
+        case "forget":
+            if params.get("let_in"):
+                return forget.let_in(pruner.capturer, str(params["let_in"]))
+            return forget.forget(pruner.capturer, params.get("sessions") or (), params.get("project"), apply)
     raise BadRequest(f"there is nothing called {method[:80]!r}", f"known are {', '.join(METHODS)}")
 
 

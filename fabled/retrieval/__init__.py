@@ -9,12 +9,14 @@ from .block import block, block_bytes
 from .changes import file
 from .common import Reader
 from .diff import diff
+from .export import exported, threads_like
+from .figures import report, stats
 from .recent import overview, recent
 from .search import search
-from .states import generations, resolved
+from .states import forgotten, generations, resolved
 from .thread import thread
 
 __all__ = [
-    "Reader", "block", "block_bytes", "diff", "file", "generations", "overview", "recent", "resolved", "search",
-    "thread",
+    "Reader", "block", "block_bytes", "diff", "exported", "file", "forgotten", "generations", "overview", "recent",
+    "report", "resolved", "search", "stats", "thread", "threads_like",
 ]  # fmt: skip

@@ -5,12 +5,13 @@ What is done with them is left to others.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import BadRequest, NotFound
+from ..errors import Ambiguous, BadRequest, NotFound
 from ..store.kept import reading
 from ..store.rows import State
 from .common import Params, Reader, one_session, text_of
@@ -34,6 +35,8 @@ def resolved(reader: Reader, method: str, params: Params) -> dict[str, Any]:
     if method == "capture":
         names = dict.fromkeys(one_session(reader, name)[1] for name in params.get("sessions") or ())
         return {"sessions": list(names)} if names else {}
+    if method == "forget":
+        return _to_forget(reader, params)
     session_id, behind = session_of(reader, params)
     if behind is None:
         return {**params, "session": session_id}
@@ -44,6 +47,42 @@ def resolved(reader: Reader, method: str, params: Params) -> dict[str, Any]:
     if ".." in behind or behind == "live":
         raise BadRequest(f"@{behind} is no state to restore", f"give one, as @v0; fabled generations {session_id[:8]}")
     return {**params, "session": f"{session_id}@{one_state(reader, session_id, behind).name}"}
+
+
+def _to_forget(reader: Reader, params: Params) -> dict[str, Any]:
+    """The sessions that are meant: one, or all of a project, which then is named as exclusions name it."""
+    name, project = text_of(params, "session"), text_of(params, "project")
+    if params.get("let_in"):
+        return {"let_in": params["let_in"]}
+    if (name is None) == (project is None):
+        raise BadRequest("name one session, or one project", "fabled forget SESSION, or fabled forget --project P")
+    apply = {"apply": bool(params.get("apply"))}
+    if name is not None:
+        return {"sessions": [one_session(reader, name)[1]], **apply}
+    assert project is not None
+    numbers: tuple[int, ...] = ()
+    for spelling in (project, project.rstrip("/"), os.path.realpath(os.path.expanduser(project))):
+        numbers = numbers or reader.queries.sessions_of_project(spelling)
+    known = {row["session_id"]: row for row in reader.queries.session_list(numbers, None, None)}
+    if not known:
+        raise NotFound(f"no project {project}", "fabled projects lists them")
+    names = {str(row["project"] or row["folder"]) for row in known.values()}
+    if len(names) > 1:
+        raise Ambiguous(f"{project} means several projects: {', '.join(sorted(names))}", tuple(sorted(names)))
+    return {"sessions": sorted(known), "project": names.pop(), **apply}
+
+
+def forgotten(reader: Reader, params: Params) -> dict[str, Any]:
+    """What a person had forgotten, and what stays out since."""
+    with reading(reader.ledger) as ledger:
+        rows = ledger.forgotten()
+    return {
+        "forgotten": [
+            {"kind": one.kind, "name": one.name, "at": one.at, "done": one.state == "done", **json.loads(one.detail)}
+            for one in rows
+            if one.kind != "file"
+        ]
+    }
 
 
 def one_state(reader: Reader, session_id: str, name: str) -> State:

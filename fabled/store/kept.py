@@ -15,7 +15,7 @@ from urllib.parse import quote
 import apsw
 
 from ..errors import NewerSchema, StorageFault
-from .ledger import Entry, Kept
+from .ledger import FORGOTTEN, Entry, Forgotten, Kept
 from .schema import LEDGER_VERSION
 
 _KEPT = ",".join(field.name for field in fields(Kept))
@@ -46,6 +46,16 @@ class KeptReader:
     def rows(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """What a SELECT about something else gives; nothing where the Ledger is older than that."""
         return self._rows(sql, values)
+
+    def every_entry(self) -> list[Entry]:
+        """The journal of all sessions, the oldest row first."""
+        return [Entry(*row) for row in self._rows(f"SELECT {_ENTRY} FROM prunes ORDER BY id", ())]
+
+    def forgotten(self) -> list[Forgotten]:
+        """What stays out of the Map, the oldest first."""
+        if not self._rows("SELECT 1 FROM sqlite_master WHERE name='forgotten'", ()):
+            return []  # an older Ledger
+        return [Forgotten(*row) for row in self._rows(f"SELECT {FORGOTTEN} FROM forgotten ORDER BY at,kind,name", ())]
 
     def _rows(self, sql: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         if self._db is None:

@@ -124,8 +124,21 @@ class Attempt:
     not_before: int
 
 
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What a person had removed, and what stays out of the Map since."""
+
+    kind: Literal["session", "project", "file"]
+    name: str
+    at: int
+    state: Literal["begun", "done"]
+    detail: str
+    """how much it was, as JSON"""
+
+
 _KEPT = tuple(field.name for field in fields(Kept))
 _ENTRY = tuple(field.name for field in fields(Entry))
+FORGOTTEN = ",".join(field.name for field in fields(Forgotten))
 _ATTEMPT = tuple(field.name for field in fields(Attempt))
 
 
@@ -369,3 +382,27 @@ class Ledger:
         """(when, whether all was well, what was not) of the last check of each session."""
         rows = self._db.execute("SELECT session_id,at,ok,message FROM checks")
         return {session_id: (at, bool(ok), message) for session_id, at, ok, message in rows}
+
+    # What was forgotten
+
+    def forgotten(self) -> list[Forgotten]:
+        """What stays out, the oldest first."""
+        return [Forgotten(*row) for row in self._db.execute(f"SELECT {FORGOTTEN} FROM forgotten ORDER BY at,kind,name")]
+
+    def forget(self, one: Forgotten) -> None:
+        """Promises that something stays out, or says that it is done."""
+        self._write(
+            f"forget {one.state}",
+            f"INSERT OR REPLACE INTO forgotten({FORGOTTEN}) VALUES(?,?,?,?,?)",
+            (one.kind, one.name, one.at, one.state, one.detail),
+        )
+
+    def let_in(self, kind: str, name: str) -> None:
+        """Something may come into the Map again."""
+        self._write("let in", "DELETE FROM forgotten WHERE kind=? AND name=?", (kind, name))
+
+    def drop_session(self, session_id: str) -> None:
+        """Forgets what is told of a session: its generations, its journal, its windows, attempts, checks, losses."""
+        for table in ("generations", "prunes", "windows", "attempts", "checks", "losses"):
+            self._write("drop", f"DELETE FROM {table} WHERE session_id=?", (session_id,))
+        self._paths = {p for (p,) in self._db.execute("SELECT path FROM losses")}

@@ -55,6 +55,42 @@ class Lookups(Database):
         )
         return [(str(path), str(folder), bool(agent)) for path, folder, agent in rows]
 
+    def paths_of(self, session_id: str) -> list[str]:
+        """Every file that holds records of a session, or lies below its name."""
+        rows = self.db.execute(
+            "SELECT DISTINCT path FROM files WHERE id IN (SELECT a.file FROM sessions s JOIN file_sessions a ON "
+            "a.session=s.id WHERE s.session_id=?1) OR instr(path,'/'||?1||'/')>0 ORDER BY path",
+            (session_id,),
+        )
+        return [path for (path,) in rows]
+
+    def generations_of(self, session_id: str) -> list[str]:
+        """The generations below a session's name."""
+        rows = self.db.execute(
+            "SELECT path FROM files WHERE generation IS NOT NULL AND instr(path,'/'||?1||'/')>0 ORDER BY path",
+            (session_id,),
+        )
+        return [path for (path,) in rows]
+
+    def sessions_in(self, path: str) -> list[str]:
+        """The sessions whose records a file holds."""
+        rows = self.db.execute(
+            "SELECT DISTINCT s.session_id FROM files f JOIN file_sessions a ON a.file=f.id JOIN sessions s ON "
+            "s.id=a.session WHERE f.path=? ORDER BY 1",
+            (path,),
+        )
+        return [name for (name,) in rows]
+
+    def only_kept(self, session_id: str) -> tuple[int, int]:
+        """(records of a session, how many of them no live transcript holds in full)."""
+        row = self.db.execute(
+            "SELECT count(*), coalesce(sum(NOT EXISTS (SELECT 1 FROM copies c JOIN files f ON f.id=c.file WHERE "
+            "c.record=r.id AND f.generation IS NULL AND c.length>=r.length)),0) FROM sessions s JOIN records r "
+            "ON r.session=s.id WHERE s.session_id=?",
+            (session_id,),
+        ).fetchone()
+        return row[0], row[1]
+
     def live_stamps(self) -> list[tuple[str, bool, str | None, tuple[int, int, int, int]]]:
         """(path, whether it is a subagent's, session of its records, stamp) of all live files stored whole."""
         rows = self.db.execute(

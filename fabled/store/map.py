@@ -272,6 +272,10 @@ class Map(Lookups):
             if len(rows) < FORGET_SLICE:
                 return kept, gone
 
+    def overwrite_freed(self, on: bool) -> None:
+        """Whether what is forgotten is also overwritten in the file; it costs time, so only where somebody asks."""
+        self.db.execute(f"PRAGMA secure_delete={int(on)}")
+
     def _fall_back(self, file: int, rows: Sequence[tuple[int, bytes, int]], reread: Reread) -> tuple[int, int]:
         """Gives the records read from spans that are gone their next best copy, or forgets them: (kept, gone)."""
         db = self.db

@@ -6,7 +6,7 @@ A Map of another version is rebuilt, a Ledger of an older one migrated, a newer 
 from __future__ import annotations
 
 MAP_VERSION = 4
-LEDGER_VERSION = 3
+LEDGER_VERSION = 4
 APPLICATION_ID = 0x66626C64  # "fbld": tells our databases from anything else at their place
 
 MAP = """
@@ -128,6 +128,11 @@ CREATE TABLE card_tries(
     PRIMARY KEY(session_id, prompt)) WITHOUT ROWID;
 CREATE TABLE card_spending(day TEXT PRIMARY KEY, requests INTEGER NOT NULL, tokens INTEGER NOT NULL) WITHOUT ROWID;
 """,
+    """
+CREATE TABLE forgotten(
+    kind TEXT NOT NULL, name TEXT NOT NULL, at INTEGER NOT NULL, state TEXT NOT NULL, detail TEXT NOT NULL,
+    PRIMARY KEY(kind, name)) WITHOUT ROWID;
+""",
 )
 """One script for each version: an older Ledger is brought forward by those it lacks, after a backup.
 
@@ -137,4 +142,6 @@ generation's bytes, `new_*` what it became, `copied` how far the old file had be
 its name, `drain_*` an append that was begun (from where to where of the old file, and the new file's size before).
 `cards`: what a model made of a thread that had so many turns then, as JSON; `card_tries` a request that was begun and
 not answered well; `card_spending` what was asked of models on each day (local), counted before it is asked.
+`forgotten`: what a person had removed and what stays out since: kind session, project or file; state begun while its
+generations are being removed, then done; `detail` as JSON how much it was.
 """

@@ -71,6 +71,8 @@ class Listing:
     failed: list[tuple[str, str]] = field(default_factory=list)
     """(folder or file, reason)"""
     folders: int = 0
+    omitted: set[str] = field(default_factory=set)
+    """files that are there and are to stay out of the Map"""
 
 
 class Vault:

@@ -1,0 +1,126 @@
+"""`doctor`: is everything set up well, and a report to send that holds no text of a transcript.
+
+The checks are `examine`'s.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import sys
+import tarfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+import fabled
+from fabled.cli import ask, edge, examine, journal, options
+from fabled.client import connect
+from fabled.errors import OutputFault
+
+LOG_LINES = 2_000
+
+
+@click.command()
+@click.option(
+    "--bundle", is_flag=True, help="Write a report to send: findings, status, settings, log; no transcript text."
+)
+@click.option("-o", "--output", type=click.Path(), metavar="FILE", help="Where the report goes.")
+@options.output
+def doctor(bundle: bool, output: str | None, as_json: bool, utc: bool) -> int:
+    """Look at everything around fabled and say how to mend what is not well.
+
+    \b
+      fabled doctor
+      fabled doctor --bundle       a report to send, without any text of a transcript
+
+    Exit status 1 where something fails; warnings alone are 0.
+    """
+    from fabled import present
+
+    seen = examine.gather(os.environ, _status)
+    findings = examine.examine(seen)
+    value: dict[str, Any] = {"checks": [{**asdict(one), "ok": one.state != "failure"} for one in findings]}
+    if bundle or output is not None:
+        value["bundle"] = _bundle(output, value, seen)
+    if as_json:
+        edge.put_json(value)
+    else:
+        edge.put_text(present.text("doctor", value, edge.style(utc=utc)))
+    return 1 if any(one.state == "failure" for one in findings) else 0
+
+
+def _status() -> Mapping[str, Any] | None:
+    try:
+        return ask.fetch_running("status", {}, 5.0)
+    except connect.Down:
+        return None
+
+
+def _bundle(output: str | None, value: Mapping[str, Any], seen: examine.Seen) -> str:
+    """One archive of small readable files. The home's path becomes `~`: it holds a name."""
+    name = f"fabled-report-{time.strftime('%Y%m%d-%H%M%S')}"
+    path = os.path.abspath(output or f"{name}.tar.gz")
+    system = {
+        "fabled": fabled.__version__,
+        "python": sys.version,
+        "system": platform.platform(),
+        "encoding": sys.stdout.encoding if sys.stdout else None,
+        "environment": {key: given for key, given in sorted(seen.env.items()) if _telling(key)},
+    }
+    files = {"doctor.json": _json(value), "status.json": _json(seen.status), "system.json": _json(system)}
+    if seen.config is not None:
+        files["paths.json"] = _json({**asdict(seen.config.places), "roots": list(seen.config.roots)})
+        files["config.toml"] = _read(seen.config.places.config_file)
+        source = journal.Source(seen.config.places.log_file, seen.env)
+        files["log.jsonl"] = "".join(_line(one) for one in list(source.lines())[-LOG_LINES:])
+    home = os.path.expanduser("~").rstrip("/")
+    try:
+        # Only the owner: names of projects and paths of files are in it.
+        fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        with open(fd, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
+            for file, text in files.items():
+                data = (text.replace(home, "~") if home else text).encode("utf-8", "backslashreplace")
+                entry = tarfile.TarInfo(f"{name}/{file}")
+                entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
+                archive.addfile(entry, io.BytesIO(data))
+    except OSError as fault:
+        raise OutputFault(f"{path} could not be written: {fault.strerror or fault}", "give another with -o") from None
+    return path
+
+
+def _line(entry: journal.Entry) -> str:
+    """A line of the log; what an exception quotes is left out, its frames stay."""
+    fields = dict(entry.fields)
+    if isinstance(fields.get("exception"), list):
+        fields["exception"] = [
+            {**one, "exc_value": "", "exc_notes": []} for one in fields["exception"] if isinstance(one, dict)
+        ]
+    return json.dumps(fields, ensure_ascii=False) + "\n"
+
+
+def _telling(name: str) -> bool:
+    return name.startswith(("FABLED_", "LC_", "XDG_")) or name in (
+        "LANG",
+        "TERM",
+        "NO_COLOR",
+        "CLAUDE_CONFIG_DIR",
+        "TZ",
+    )
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n"
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

@@ -1,0 +1,121 @@
+"""Changes single settings in the configuration file and leaves every other byte of it, comments above all, as it is.
+
+Whether the result is sound is `fabled.config`'s to say, before anything is written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from typing import Any, get_args, get_origin
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import Table
+
+from fabled import config as settings
+from fabled.errors import BadRequest, StorageFault
+
+# As amounts are printed: powers of 1000.
+_SIZES = {"": 1, "b": 1, "k": 10**3, "kb": 10**3, "mb": 10**6, "m": 10**6, "gb": 10**9, "g": 10**9, "tb": 10**12}
+_TIMES = {"": 1, "ms": 0.001, "s": 1, "min": 60, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
+_YES, _NO = frozenset(("true", "on", "yes", "1")), frozenset(("false", "off", "no", "0"))
+
+
+def value_of(name: str, words: Sequence[str]) -> Any:
+    """What a person's words mean as a value of a setting: `30MB`, `4h`, `on`, several words for a list.
+
+    Only what cannot be a value of that type at all is refused here. Raises BadRequest.
+    """
+    kind = settings.kind_of(name)
+    if get_origin(kind) is list:
+        return _listed(words)
+    if len(words) != 1:
+        raise BadRequest(f"{name} takes one value", f"fabled config get {name}")
+    word = words[0].strip()
+    base = get_args(kind)[0] if kind not in (bool, int, float, str) and get_args(kind) else kind
+    if base is bool:
+        if word.lower() in _YES | _NO:
+            return word.lower() in _YES
+        raise BadRequest(f"{name} is true or false, not {word!r}", f"fabled config set {name} true")
+    if base in (int, float):
+        return _amount(name, word, base is int)
+    return word
+
+
+def _listed(words: Sequence[str]) -> list[str]:
+    if len(words) == 1 and words[0].strip().startswith("["):
+        try:
+            return [str(one) for one in tomlkit.parse(f"it = {words[0]}")["it"].unwrap()]
+        except (TOMLKitError, AttributeError, TypeError):
+            raise BadRequest(f"{words[0]} is no list", 'one word for each entry, or ["a", "b"]') from None
+    return [word for word in words if word]
+
+
+def _amount(name: str, word: str, whole: bool) -> int | float:
+    units = _SIZES if name.endswith("_bytes") else _TIMES if name.endswith("_seconds") else {"": 1}
+    match = _AMOUNT.fullmatch(word)
+    factor = units.get(match[2].lower()) if match else None
+    if match is None or factor is None:
+        example = "30MB" if units is _SIZES else "4h" if units is _TIMES else "10"
+        raise BadRequest(f"{name}: {word!r} is no amount", f"write it as {example}, or as a plain number")
+    number = round(float(match[1]) * factor, 6)
+    return int(number) if whole or number == int(number) else number
+
+
+def changed(text: str, name: str, value: Any) -> str:
+    """The file's text with one setting as given; None takes it out. Raises BadRequest where it is no TOML."""
+    try:
+        document = tomlkit.parse(text)
+    except TOMLKitError as fault:
+        raise BadRequest(f"the configuration file is not valid TOML: {fault}", "fabled config edit") from None
+    table, _, key = name.rpartition(".")
+    place: Any = document
+    if table:
+        if table not in document:
+            if value is None:
+                return text
+            if text.strip():
+                document.add(tomlkit.nl())
+            document.add(table, tomlkit.table())
+        place = document[table]
+        if not isinstance(place, Table):
+            raise BadRequest(f"{table} is no table of its own in the file", "fabled config edit")
+    if value is None:
+        place.pop(key, None)
+    elif key in place or table:
+        place[key] = value
+    else:
+        # Behind the last table's header it would belong to that table.
+        head = tomlkit.dumps(tomlkit.document().add(key, value))
+        return head + ("\n" if text.strip() else "") + text if _has_tables(document) else text + head
+    return tomlkit.dumps(document)
+
+
+def _has_tables(document: Any) -> bool:
+    return any(isinstance(value, Table) for value in document.values())
+
+
+def write(path: str, text: str) -> None:
+    """The file as a whole, old or new at any moment, for its owner only. Raises StorageFault."""
+    path = os.path.realpath(path)  # a link into a folder of dotfiles stays one
+    folder = os.path.dirname(path)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        fd, temp = tempfile.mkstemp(prefix=".config-", dir=folder)
+        try:
+            with open(fd, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            if os.path.exists(path):
+                os.chmod(temp, os.stat(path).st_mode & 0o777)
+            os.replace(temp, path)
+        except BaseException:
+            os.unlink(temp)
+            raise
+    except OSError as fault:
+        raise StorageFault(f"{path} could not be written: {fault.strerror or fault}", "look at its rights") from None

@@ -1,0 +1,121 @@
+"""`config` as people use it: what holds and who says so, changes that keep comments, mistakes that change nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fabled import config
+from tests.shell import Home, daemon, harbour
+
+MINE = """# my settings
+roots = ["~/claude/projects"]  # here they lie
+
+[prune]  # how much
+# why five: the disk is small
+min_bytes = 5  # five
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path)
+    (tmp_path / "fabled").mkdir(mode=0o700)
+    return made
+
+
+def file(home: Home) -> Path:
+    return home.path / "fabled" / "config.toml"
+
+
+def test_every_setting_is_listed_with_who_says_so(home: Home) -> None:
+    """The file's line, the environment variable, or the default, for every setting there is."""
+    file(home).write_text(MINE)
+    shown = home.run("config", "--plain", FABLED_LOG_LEVEL="debug").stdout
+    rows = {name: (value, origin) for name, value, origin in (line.split("\t") for line in shown.splitlines())}
+    assert tuple(rows) == config.setting_names()
+    assert rows["prune.min_bytes"] == ("5", f"{file(home)}:6")
+    assert rows["log.level"] == ("debug", "FABLED_LOG_LEVEL")
+    assert rows["watch.sweep_seconds"][1] == "default"
+    value = json.loads(home.run("config", "--json").stdout)
+    assert {one["name"] for one in value["settings"]} == set(rows)
+
+
+def test_a_change_keeps_every_comment(home: Home) -> None:
+    """Only the one value differs; a new table and a new top-level setting land where TOML wants them."""
+    file(home).write_text(MINE)
+    said = home.run("config", "set", "prune.min_bytes", "30MB")
+    assert (said.returncode, said.stderr) == (0, "")
+    assert said.stdout.startswith("prune.min_bytes: 5 B → 30 MB")
+    assert file(home).read_text() == MINE.replace("= 5 ", "= 30000000 ")
+    for words in (("watch.sweep_seconds", "5min"), ("exclude", "~/diary", "taxes"), ("prune.lower_usage", "off")):
+        assert home.run("config", "set", *words).returncode == 0
+    text = file(home).read_text()
+    assert [line for line in MINE.splitlines() if line.startswith("#") and line not in text] == []
+    assert home.run("config", "get", "exclude").stdout == '["~/diary", "taxes"]\n'
+    assert home.run("config", "get", "watch.sweep_seconds").stdout == "300\n"
+    assert home.run("config", "get", "prune.lower_usage").stdout == "false\n"
+    assert home.run("config", "unset", "prune.min_bytes").returncode == 0
+    assert home.run("config", "get", "prune.min_bytes").stdout == "1000000\n"
+    assert "# why five" in file(home).read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("prune.min_byte", "3"), "Did you mean prune.min_bytes?"),
+        (("prune.min_gain", "3"), "prune.min_gain: expected float <= 1.0; nothing was changed"),
+        (("prune.min_bytes", "lots"), "'lots' is no amount"),
+        (("prune.min_bytes", "1", "2"), "takes one value"),
+        (("prune.lower_usage", "maybe"), "true or false"),
+        (("log.level", "loud"), "expected one of debug, info, warning, error"),
+        (("exclude", "some/where"), "neither an absolute path nor a folder's name"),
+    ],
+)
+def test_what_is_wrong_changes_nothing(home: Home, words: tuple[str, ...], said: str) -> None:
+    """Exit 2, one line that says what may have been meant, and the file as it was."""
+    file(home).write_text(MINE)
+    done = home.run("config", "set", *words)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+    assert file(home).read_text() == MINE
+
+
+def test_a_misspelt_word_of_config_is_understood(home: Home) -> None:
+    """The nearest subcommand is named."""
+    done = home.run("config", "stet", "x", "y")
+    assert done.returncode == 2 and "Did you mean set?" in done.stderr
+
+
+def test_an_edit_counts_only_when_it_is_sound(home: Home) -> None:
+    """What the editor leaves is checked; a faulty text is put beside the file, which stays."""
+    file(home).write_text(MINE)
+    done = home.run("config", "edit", EDITOR="sed -i s/min_bytes/min_byte/")
+    assert done.returncode == 78 and "Did you mean prune.min_bytes?" in done.stderr
+    assert file(home).read_text() == MINE
+    assert "min_byte = 5" in file(home).with_name("config.toml.rejected").read_text()
+    assert home.run("config", "edit", EDITOR="sed -i s/five/seven/").returncode == 0
+    assert file(home).read_text() == MINE.replace("five", "seven", 1).replace("# five", "# seven")
+    assert home.run("config", "edit", EDITOR="true").stdout == "Nothing was changed.\n"
+    assert home.run("config", "edit", EDITOR="/no/such/editor").returncode == 1
+
+
+def test_an_edit_begins_with_the_example(home: Home) -> None:
+    """Without a file the editor shows every setting with its meaning."""
+    assert home.run("config", "edit", EDITOR='sed -i \'s/^# level = "info"/level = "debug"/\'').returncode == 0
+    assert home.run("config", "get", "log.level").stdout == "debug\n"
+    assert "# A changed transcript is looked at" in file(home).read_text()
+
+
+def test_the_daemon_takes_a_change_over(home: Home) -> None:
+    """`set` and `reload` reach a running daemon, and a faulty file leaves it its settings."""
+    home.write(harbour())
+    with daemon(home):
+        assert "(daemon reloaded)" in home.run("config", "set", "watch.sweep_seconds", "5min").stdout
+        jobs = home.json("status")["jobs"]
+        assert isinstance(jobs, list) and {one["id"]: one["every_seconds"] for one in jobs}["sweep"] == 300
+        file(home).write_text("nonsense = 1\n")
+        refused = home.run("config", "reload")
+        assert refused.returncode == 78 and "nonsense" in refused.stderr
+    assert home.run("config", "reload").returncode == 3

@@ -1,0 +1,290 @@
+"""`doctor`, `logs`, `stats`, `top`, `status --watch` and `export`, in real processes and on real terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.build import Transcript, make_uuid
+from tests.daemon.help import until
+from tests.shell import FOLDER, Home, daemon, harbour
+
+KEY = "ghp_" + "a1B2c3D4e5F6" * 3
+CANARY = "zebrafish-canary"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path)
+    (tmp_path / "fabled").mkdir(mode=0o700)
+    (tmp_path / "fabled" / "config.toml").write_text("[prune]\nmin_bytes = 1000\n")
+    made.write(secretive())
+    made.write(harbour())
+    return made
+
+
+def secretive() -> Transcript:
+    """A thread with a credential, a fence, a heading, a branch of work and a subagent's kind of noise in it."""
+    talk = Transcript(make_uuid("secretive"))
+    talk.user(f"Use {KEY} for {CANARY}")
+    call = talk.call("Bash", {"command": f"echo {KEY}"})
+    talk.add("progress", data={"type": "bash_progress", "output": "tick"})
+    talk.result(call, "```\nfenced\n```\n", parent=call["uuid"])
+    talk.assistant("# A heading\nDone.")
+    return talk
+
+
+def thread_of(home: Home, word: str) -> str:
+    results = json.loads(home.run("search", word, "--all", "--json").stdout)["results"]
+    return str(results[0]["thread"])
+
+
+# ── doctor ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def findings(home: Home, **env: str) -> dict[str, dict[str, object]]:
+    done = home.run("doctor", "--json", **env)
+    value = json.loads(done.stdout)
+    found = {one["id"]: one for one in value["checks"]}
+    assert done.returncode == int(any(not one["ok"] for one in found.values()))
+    assert all(one["fix"] for one in found.values() if one["state"] != "ok"), found
+    return found
+
+
+def test_the_doctor_says_why_each_large_session_was_not_pruned(home: Home) -> None:
+    """With a daemon all is well or has its fix, and large sessions are listed with the reason of the pruner itself."""
+    with daemon(home):
+        found = findings(home)
+        assert [name for name, one in found.items() if one["state"] == "failure"] == []
+        assert {"program", "config", "daemon", "socket", "private", "database", "transcripts", "watching", "retention",
+                "disk", "service", "log", "pruning"} <= set(found)  # fmt: skip
+        details = found["pruning"]["details"]
+        assert isinstance(details, list)
+        assert any(make_uuid("secretive")[:8] in line and "prunes nothing unasked" in line for line in details)
+        text = home.run("doctor").stdout
+        assert "✓ daemon" in text and "! service" in text and "fix: fabled service install" in text
+
+
+def test_the_doctor_tells_what_fails_and_how_to_mend_it(home: Home) -> None:
+    """No daemon, open rights, a faulty configuration, a damaged Map, no room: each is a line with its fix."""
+    assert home.run("index").returncode == 0
+    found = findings(home)
+    assert found["daemon"]["state"] == "failure" and "fabled daemon" in str(found["daemon"]["fix"])
+    data = home.path / "fabled" / "data"
+    data.chmod(0o755)
+    assert "chmod go-rwx" in str(findings(home)["private"]["fix"])
+    data.chmod(0o700)
+    assert findings(home, FABLED_CAPTURE_RESERVE_BYTES=str(10**18))["disk"]["state"] == "failure"
+    (data / "map.db").write_bytes(b"no database" * 1000)
+    assert findings(home)["database"]["state"] == "failure"
+    (home.path / "fabled" / "config.toml").write_text("[prune]\nmin_byte = 1\n")
+    faulty = findings(home)["config"]
+    assert faulty["state"] == "failure" and "Did you mean prune.min_bytes?" in str(faulty["details"])
+
+
+def test_a_report_to_send_holds_no_text_of_a_transcript(home: Home) -> None:
+    """Every file of it is readable and none holds a word that was said; it is for its owner only."""
+    with daemon(home):
+        assert home.run("search", CANARY).returncode == 0
+        done = home.run("doctor", "--bundle", "-o", "report.tar.gz")
+    assert done.returncode == 0 and "report.tar.gz" in done.stdout
+    path = home.path / "report.tar.gz"
+    assert path.stat().st_mode & 0o077 == 0
+    with tarfile.open(path) as archive:
+        files = {Path(one.name).name: archive.extractfile(one).read() for one in archive}  # type: ignore[union-attr]
+    assert set(files) == {"doctor.json", "status.json", "system.json", "paths.json", "config.toml", "log.jsonl"}
+    assert json.loads(files["status.json"])["running"] is True and b"daemon.started" in files["log.jsonl"]
+    for name, data in files.items():
+        for word in (CANARY, KEY, "bookings", str(home.path)):
+            assert word.encode() not in data, (name, word)
+
+
+# ── logs ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def log(home: Home, *rows: tuple[str, str, str]) -> Path:
+    path = home.path / "fabled" / "state" / "fabled.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        for at, level, event in rows:
+            file.write(json.dumps({"event": event, "level": level, "timestamp": at, "files": 2}) + "\n")
+    return path
+
+
+def test_log_lines_are_chosen_by_level_and_time(home: Home) -> None:
+    """Rotated files come first, a line that is no JSON is told of, and nothing found is exit 1."""
+    path = log(home, ("2026-01-01T10:00:00.0Z", "warning", "the.first"))
+    path.rename(path.with_suffix(".log.1"))
+    log(home, ("2026-01-02T10:00:00.0Z", "info", "the.second"), ("2026-01-03T10:00:00.0Z", "error", "the.third"))
+    with path.open("a") as file:
+        file.write("Current thread 0x1 (most recent call first)\n")
+    shown = [json.loads(line)["event"] for line in home.run("logs", "--json").stdout.splitlines()]
+    assert shown == ["the.first", "the.second", "the.third", "Current thread 0x1 (most recent call first)"]
+    assert "the.second" not in home.run("logs", "--level", "warning").stdout
+    since = home.run("logs", "--since", "2026-01-02T12:00", "--json").stdout.splitlines()
+    assert [json.loads(line)["event"] for line in since] == ["the.third"]
+    assert home.run("logs", "--since", "2099-01-01").returncode == 1
+    assert home.run("logs", "--since", "whenever").returncode == 2
+    assert re.search(r"the\.third +error  files 2", home.run("logs", "--utc").stdout)
+
+
+def test_logs_follow_through_a_rotation(home: Home) -> None:
+    """`-f` goes on with what is written, in the old file to its end and then in the new one; Ctrl-C is a good end."""
+    path = log(home, ("2026-01-01T10:00:00.0Z", "info", "before"))
+    command = [sys.executable, "-m", "fabled", "logs", "-f", "-n", "1", "--json"]
+    with subprocess.Popen(command, env=home.env, cwd=home.path, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["event"] == "before"
+        reader, got, number = process.stdout.fileno(), b"", 0
+
+        def seen() -> list[str]:
+            nonlocal got
+            while select.select([reader], [], [], 0)[0] and (data := os.read(reader, 65536)):
+                got += data
+            return [json.loads(line)["event"] for line in got.split(b"\n")[:-1]]
+
+        def more() -> bool:
+            # What is written before it begins to follow is not promised; so something is written until it is seen.
+            nonlocal number
+            number += 1
+            log(home, ("2026-01-01T10:00:01.0Z", "info", f"line {number}"))
+            return bool(seen())
+
+        try:
+            assert until(more, 30, 0.05)
+            path.rename(path.with_suffix(".log.1"))
+            log(home, ("2026-01-01T10:00:02.0Z", "info", "after"))
+            assert until(lambda: "after" in seen(), 30, 0.05), seen()
+            first = int(seen()[0].split()[1])
+            assert seen() == [*(f"line {n}" for n in range(first, number + 1)), "after"]
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+
+
+# ── live ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_top_sees_a_session_grow(home: Home) -> None:
+    """Each view is one object; what is appended shows as growth of its session, and a question as a question."""
+    with daemon(home):
+        command = [sys.executable, "-m", "fabled", "top", "--json", "--interval", "0.1"]
+        with subprocess.Popen(command, env=home.env, cwd=home.path, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            first = json.loads(process.stdout.readline())
+            assert first["v"] == 1 and first["sessions"] == []
+            more = Transcript(harbour().session)
+            more.user("What of the ferry?")
+            path = home.projects / FOLDER / f"{more.session}.jsonl"
+            with path.open("ab") as file:
+                file.write(more.data)
+            for line in process.stdout:
+                view = json.loads(line)
+                if view["sessions"] and view["events"]:
+                    break
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+        assert [(row["session_id"], row["added"]) for row in view["sessions"]] == [(more.session, len(more.data))]
+        assert view["events"][0]["event"] == "change" and view["status"]["queries"]["answered"] > 0
+        assert home.run("top", "--once").stdout.startswith("fabled ")
+    assert home.run("top", "--once").returncode == 3
+
+
+def test_live_views_paint_over_themselves_and_leave_with_q(home: Home) -> None:
+    """On a terminal the screen is taken and given back, `q` and Ctrl-C both end well."""
+    with daemon(home):
+        status, shown = home.on_terminal("top", answer=(b"queue 0", b"q"), rows=30)
+        assert status == 0 and "\x1b[?1049h" in shown and "\x1b[?1049l" in shown
+        status, shown = home.on_terminal("status", "--watch", answer=(b"Ctrl-C ends it", b"q"), rows=30)
+        assert status == 0 and "sessions" in shown
+        status, shown = home.on_terminal("top", "--once", TERM="dumb")
+        assert status == 0 and "\x1b" not in shown
+    assert home.run("status", "--watch", "--json").returncode == 2
+
+
+def test_what_is_long_goes_through_the_pager(home: Home) -> None:
+    """Only what is longer than the terminal, only on one, and never to a terminal that cannot move its cursor."""
+    assert home.run("index").returncode == 0
+    marker = home.path / "paged"
+    pager = home.path / "pager"
+    pager.write_text(f"#!/bin/sh\ntouch {marker}\ncat\n")
+    pager.chmod(0o755)
+    thread = thread_of(home, CANARY)
+
+    def paged(*arguments: str, rows: int = 8, **env: str) -> bool:
+        marker.unlink(missing_ok=True)
+        status, shown = home.on_terminal(*arguments, rows=rows, **{"FABLED_PAGER": str(pager), **env})
+        assert status == 0 and "Done." in shown
+        return marker.exists()
+
+    assert paged("thread", thread)
+    assert not paged("thread", thread, rows=200)
+    assert not paged("thread", thread, TERM="dumb")
+    assert not paged("thread", thread, FABLED_PAGER="")
+    assert not paged("thread", thread, FABLED_PAGER="/no/such/pager")
+    assert home.run("thread", thread, FABLED_PAGER=str(pager)).returncode == 0 and not marker.exists()
+
+
+def test_every_hit_says_how_to_take_the_session_up_again(home: Home) -> None:
+    """The line is whole, whatever the terminal's width, and shortens the home to `~`."""
+    assert home.run("index").returncode == 0
+    for width in ("40", "120"):
+        shown = home.run("search", CANARY, COLUMNS=width).stdout
+        assert f"cd /home/ana/app && claude --resume {secretive().session}" in shown
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_views_fit_their_terminal(home: Home, width: int) -> None:
+    """No line of stats, doctor, config or top is wider than the terminal; without UTF-8 only ASCII is sent."""
+    with daemon(home):
+        for command in (["stats"], ["stats", "--by", "day"], ["doctor"], ["config"], ["top", "--once"], ["logs"]):
+            shown = home.run(*command, COLUMNS=str(width)).stdout
+            long = [line for line in shown.splitlines() if len(line) > max(width, 60) and " " in line.strip()]
+            assert long == [], command
+            ascii_only = home.run(*command, COLUMNS=str(width), LANG="C", LC_ALL="C").stdout
+            assert ascii_only.isascii(), command
+
+
+# ── export ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_markdown_masks_and_keeps_its_shape(home: Home) -> None:
+    """Credentials are masked and counted, fences and headings of the text do not break out; --no-redact keeps all."""
+    assert home.run("index").returncode == 0
+    thread = thread_of(home, CANARY)
+    done = home.run("export", thread, "-o", "why.md")
+    assert "Masked 2 values" in done.stdout, done
+    text = (home.path / "why.md").read_text()
+    assert KEY not in text and CANARY in text
+    assert "````text\n```\nfenced\n```\n````" in text and "\n### A heading\n" in text
+    assert home.run("export", thread, "-o", "why.md", "--no-redact").returncode == 0
+    assert KEY in (home.path / "why.md").read_text()
+    told = json.loads(home.run("export", thread, "-o", "why.html", "--json").stdout)
+    assert told["format"] == "html" and told["redacted"] == 2 and KEY not in (home.path / "why.html").read_text()
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_jsonl_is_byte_for_byte_what_was_written(home: Home, running: bool) -> None:
+    """Every record of the thread and no other, in order, from live transcripts or from the Vault."""
+    assert home.run("capture").returncode == 0
+    thread = thread_of(home, CANARY)
+    written = secretive().data
+    assert home.bytes("export", thread, "--format", "jsonl") == written
+    (home.projects / FOLDER / f"{secretive().session}.jsonl").unlink()
+    if running:
+        with daemon(home):
+            assert home.bytes("export", thread, "--format", "jsonl") == written
+    else:
+        assert home.bytes("export", thread[:8], "--format", "jsonl") == written
+    assert home.run("export", "ffffff", "--format", "jsonl").returncode == 1
+    assert home.run("export", thread, "-o", "no/where/x.md").stderr.count("could not be written") == 1
