@@ -403,6 +403,6 @@ class Ledger:
 
     def drop_session(self, session_id: str) -> None:
         """Forgets what is told of a session: its generations, its journal, its windows, attempts, checks, losses."""
-        for table in ("generations", "prunes", "windows", "attempts", "checks", "losses"):
+        for table in ("generations", "prunes", "windows", "attempts", "checks", "losses", "cards", "card_tries"):
             self._write("drop", f"DELETE FROM {table} WHERE session_id=?", (session_id,))
         self._paths = {p for (p,) in self._db.execute("SELECT path FROM losses")}
