@@ -367,3 +367,108 @@ def test_automatic_pruning_captures_prunes_once_and_comes_to_rest(home: Keeping)
 
 def test_pruner_is_what_the_writer_opens(home: Keeping) -> None:
     assert isinstance(home.pruner, Pruner)
+
+
+# ── what only the live file has ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_last_record_without_its_newline_is_captured_after_a_prune(home: Keeping) -> None:
+    """The prune carries it over, and the next capture keeps it: nothing else has it."""
+    transcript = working_day()
+    path = home.write(SESSION, transcript.data[:-1])
+    last = home.records(path)[-1:]
+    home.index()
+    assert home.prune(SESSION)["applied"]
+    assert home.do("capture", SESSION)["captured"] == 1
+    path.unlink()
+    home.index()
+    assert home.lost(last) == []
+    assert home.do("restore", SESSION, apply=True)["applied"]
+    assert path.read_bytes() == transcript.data[:-1]
+
+
+def test_what_is_appended_while_a_prune_runs_is_captured_afterwards(home: Keeping) -> None:
+    transcript = working_day()
+    path = home.put(transcript)
+    home.index()
+    transcript.user("in the middle of it")
+    late = transcript.lines[-1] + b"\n"
+
+    def step(name: str) -> None:
+        if name == "K7" and not path.read_bytes().endswith(late):
+            with path.open("ab") as file:
+                file.write(late)
+            aged(path, 3_600)
+
+    home.pruner.step = step
+    assert home.prune(SESSION)["applied"]
+    assert path.read_bytes().endswith(late)
+    (one,) = home.records(path)[-1:]
+    home.index()
+    assert [session for session, _ in home.pruner.capturer.due(time.time(), 60, 30)] == [SESSION]
+    assert home.do("capture", SESSION)["captured"] == 1
+    path.unlink()
+    home.index()
+    assert home.lost([one]) == []
+
+
+def test_a_fork_of_a_pruned_session_stands_its_check(home: Keeping) -> None:
+    """Its markers name blocks that the other session's generations hold; they are text here, and no fault."""
+    home.put(working_day())
+    home.index()
+    assert home.prune(SESSION, "standard")["applied"]
+    pruned = (home.projects / FOLDER / f"{SESSION}.jsonl").read_bytes()
+    assert b"[fabled block " in pruned
+    other = make_uuid("fork")
+    more = working_day(30, other)
+    home.write(other, pruned.replace(SESSION.encode(), other.encode()) + more.data)
+    home.index()
+    assert home.prune(other)["applied"]
+    checks = home.do("prune_check", other)["checks"]
+    assert [one for one in checks if not one["ok"]] == []
+
+
+def test_a_session_that_moved_to_another_folder_comes_back(home: Keeping) -> None:
+    transcript = working_day()
+    path = home.put(transcript)
+    home.index()
+    assert home.prune(SESSION)["applied"]
+    moved = home.projects / "-home-ana-moved" / path.name
+    moved.parent.mkdir()
+    path.rename(moved)
+    home.index()
+    assert home.do("undo", SESSION, apply=True)["applied"]
+    assert moved.read_bytes() == transcript.data
+    assert home.prune(SESSION, "standard")["applied"]
+    for _ in range(2):
+        assert home.do("restore", f"{SESSION}@v0", apply=True)["refused"] in (
+            [], [{"code": "nothing", "message": "the live transcript already holds all of it"}],
+        )  # fmt: skip
+        assert moved.read_bytes() == transcript.data
+
+
+def test_a_line_that_a_capture_saw_half_of_is_restored_once(home: Keeping) -> None:
+    transcript = working_day()
+    path = home.write(SESSION, transcript.data[:-200])
+    home.index()
+    assert home.do("capture", SESSION)["captured"] == 1
+    path.write_bytes(transcript.data)
+    aged(path, 7_200)
+    home.index()
+    assert home.prune(SESSION)["applied"]
+    assert home.do("restore", SESSION, apply=True, full=True)["applied"]
+    assert path.read_bytes() == transcript.data
+
+
+def test_a_capture_by_hand_settles_what_another_program_did(home: Keeping) -> None:
+    transcript = working_day(60)
+    path = home.put(transcript)
+    home.index()
+    home.do("capture", SESSION)
+    path.write_bytes(b"".join(line + b"\n" for line in transcript.lines[:150]))
+    aged(path, 3_600)
+    home.index()
+    assert [one["code"] for one in home.prune(SESSION)["refused"]] == ["rewritten"]
+    home.do("capture", SESSION)
+    assert "rewritten" not in [one["code"] for one in home.prune(SESSION)["refused"]]
+    assert [loss.kind for loss in home.ledger.losses()] == ["shrunk"], "it is still told"

@@ -65,7 +65,9 @@ def run(pruner: Pruner, session_id: str) -> dict[str, Any]:
         else:
             why = "it was taken back since" if taken_back else "the transcript was rewritten since"
             say("result", [] if taken_back else [f"{why}; fabled diff {session_id}"], 1, why)
-        faults, tested = _markers(pruner, session_id, compose.lines(now.read, now.size))
+        before = set(_named(compose.lines(kept.read, entry.base_length)))
+        made = [one for one in _named(compose.lines(now.read, now.size)) if one not in before]
+        faults, tested = _markers(pruner, session_id, made)
         say("markers", faults, tested, "every marker names a block the Vault holds")
     left = [
         path for path in replace.leftover_files([os.path.dirname(live)]) if not any(p == live for p, _ in pruner.drains)
@@ -128,16 +130,19 @@ def _proven(pruner: Pruner, session_id: str, entry: Entry, kept: Read, now: Read
     return [*found, {"id": "replay", "ok": True, "tested": 1, "failed": 0, "message": said}]
 
 
-def _markers(pruner: Pruner, session_id: str, lines: Iterator[bytes]) -> tuple[list[str], int]:
-    """Some markers of the live transcript, each looked up and its block's checksum compared."""
-    found: list[tuple[str, str, int, str]] = []
+def _named(lines: Iterator[bytes]) -> Iterator[tuple[str, str, int, str]]:
+    """What the markers of a transcript say that name the record they stand in; others are quoted."""
     for line in lines:
         uuid = uuid_of(line) if b"[fabled block " in line else None
         for match in _MARKER.finditer(line) if uuid else ():
-            if match[1].decode() == uuid:  # one that names another record is quoted text
-                found.append((match[1].decode(), match[2].decode(), int(match[3]), match[4].decode()))
-    if len(found) > MARKERS:
-        found = random.sample(found, MARKERS)
+            if match[1].decode() == uuid:
+                yield match[1].decode(), match[2].decode(), int(match[3]), match[4].decode()
+
+
+def _markers(pruner: Pruner, session_id: str, made: list[tuple[str, str, int, str]]) -> tuple[list[str], int]:
+    """Some of the markers that the prune made, each looked up and its block's checksum compared. Those that stood there
+    before were proved when they were made, or are text: a fork's tell of blocks that another session's Vault has."""
+    found = random.sample(made, MARKERS) if len(made) > MARKERS else made
     ours = Markers(pruner.map, pruner.vault, session_id)
     faults = [f"{one[0]}#{one[1]} is not in the Vault" for one in found if not ours(*one)]
     return faults, len(found)
