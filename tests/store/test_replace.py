@@ -838,3 +838,17 @@ def test_two_clients_of_one_session_lose_nothing(place: Place) -> None:
     lines = place.live.read_bytes().splitlines()[2:]
     wanted = [b'{"id":"%d-%d"}' % (number, count) for number in range(2) for count in range(counts[number])]
     assert sorted(lines) == sorted(wanted)
+
+
+def test_a_line_that_a_client_is_writing_is_not_cut_in_two(place: Place) -> None:
+    """What arrived at the old file waits until the half line in the new one has its end."""
+    with open(place.live, "ab", buffering=0) as late:
+        drain = place.swap(drain_seconds=2)
+        place.append(b'{"ha')
+        late.write(b'{"late":1}\n')
+        assert not drain.visit(0)
+        assert place.live.read_bytes() == NEW + b'{"ha'
+        place.append(b'lf":1}\n')
+        assert not drain.visit(1)
+    assert place.live.read_bytes() == NEW + b'{"half":1}\n{"late":1}\n'
+    assert drain.finish()
