@@ -31,10 +31,11 @@ OURS = {
     ),
     "answers": ({"retrieval", "transcript", "store", "errors"}, "words for the daemon and the client without one"),
     "present": (set(), "pure: values in, text out"),
+    "service": ({"config", "store", "errors", ""}, "asks the system's manager; what it removes lies in the store"),
     "daemon": (VERBS | {"store", "transcript", "config", "logs", "errors", ""}, "the process; the edge uses it"),
     "client": ({"errors", "cli"}, "the fast path; `cli` only where the fast path ends"),
     "cli": (
-        VERBS | {"daemon", "store", "transcript", "config", "logs", "errors", "client", ""},
+        VERBS | {"daemon", "store", "transcript", "config", "logs", "errors", "client", "service", ""},
         "the edge sees every room and nobody sees the edge",
     ),
     "__main__": ({"client"}, "the same door as the installed command"),

@@ -31,6 +31,7 @@ COMMANDS = {
     "diff": ("vault", "what a prune or a rewrite cost a session"),
     "daemon": ("serve", "watch, index and answer, in the foreground"),
     "status": ("serve", "how fabled is"),
+    "service": ("service", "fabled in the background, from login on"),
     "config": ("setup", "settings and places"),
     "demo": ("demo", "see it work on a small invented history"),
 }
@@ -39,7 +40,7 @@ SECTIONS = {
     "Look": ("status", "sessions", "projects"),
     "Keep": ("capture", "prune", "restore", "undo", "diff", "generations"),
     "Check": ("index", "check", "spans"),
-    "Set up": ("daemon", "config", "demo"),
+    "Set up": ("service", "daemon", "config", "demo"),
 }
 
 
@@ -97,7 +98,7 @@ def overview() -> None:
     lines += [f"{section:<10}{'  '.join(names)}" for section, names in SECTIONS.items()]
     lines += [
         "",
-        'New here?  fabled demo   then  fabled daemon   and in another terminal  fabled search "why did we"',
+        'New here?  fabled service install   then  fabled search "why did we"   (just looking: fabled demo)',
         "fabled <command> --help shows examples first.",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
