@@ -24,7 +24,7 @@ def why_not() -> str:
         return "no systemd on this system"
     if os.geteuid() != 0:
         return "only root can give a user manager a mount namespace and control groups of its own"
-    needed = ("unshare", "nsenter", "setpriv", "systemctl", "systemd-run", "journalctl", "systemd-analyze")
+    needed = ("unshare", "nsenter", "setpriv", "systemctl", "systemd-run", "journalctl", "script")
     missing = [name for name in needed if shutil.which(name) is None]
     missing += [p for p in ("/usr/lib/systemd/systemd", "/lib/systemd/systemd-journald") if not os.path.exists(p)]
     if missing:

@@ -67,7 +67,8 @@ def test_the_installed_command_works_from_anywhere(wheel: Built, tmp_path: Path)
     env = {"HOME": str(tmp_path), "FABLED_HOME": str(tmp_path / "f"), "PATH": "/usr/bin:/bin"}
     for name in ("systemd", "launchd"):
         done = subprocess.run(
-            [str(wheel.fabled), "service", "print", "--for", name], env=env, cwd=tmp_path, capture_output=True, text=True
+            [str(wheel.fabled), "service", "print", "--for", name], env=env, cwd=tmp_path, capture_output=True,
+            text=True,
         )
         assert done.returncode == 0 and str(wheel.fabled) in done.stdout, done.stderr
     done = subprocess.run([str(wheel.fabled), "demo"], env=env, cwd=tmp_path, capture_output=True, text=True)
