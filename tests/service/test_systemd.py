@@ -11,8 +11,6 @@ import pytest
 from tests.daemon.help import until
 from tests.service.manager import UserManager
 
-pytestmark = pytest.mark.xdist_group("systemd")
-
 
 def test_installing_starts_indexes_and_says_what_to_do_next(manager: UserManager) -> None:
     """From nothing to a search: one command, with the first index in it."""

@@ -17,8 +17,6 @@ import pytest
 from fabled import __version__
 from tests.service.wheel import ROOT, Built, run
 
-pytestmark = pytest.mark.xdist_group("systemd")
-
 
 def test_the_version_is_written_once(wheel: Built) -> None:
     """The package says it; archives, command and change log follow."""
