@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test states race lint bench clean
+.PHONY: help run demo test test-wheel dist states race lint bench clean
 
 help:            ## what can be asked for
-	@awk -F '## ' '/^[a-z]+:.*## / { split($$1, name, ":"); printf "  make %-6s %s\n", name[1], $$2 }' $(MAKEFILE_LIST)
+	@awk -F '## ' '/^[a-z]+:.*## / { split($$1, name, ":"); printf "  make %-10s %s\n", name[1], $$2 }' $(MAKEFILE_LIST)
 	@echo "  make PYTHON=python3.13 …  chooses another interpreter"
 
 run: $(VENV)/.run-ready     ## the daemon, in the foreground, on your own transcripts
@@ -31,11 +31,28 @@ lint: $(VENV)/.dev-ready    ## ruff, mypy --strict and the import table
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -n 0 tests/test_layers.py
 
+dist: $(VENV)/.dev-ready    ## the wheel and the source archive, in dist/
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist .
+
+# What people install, without this checkout beside it: the commands, the daemon and the service from the wheel alone.
+WHEEL_TESTS := tests/test_cli.py tests/test_cli_answers.py tests/test_cli_vault.py tests/test_client.py \
+  tests/daemon/test_app.py tests/service/test_files.py tests/service/test_launchd.py tests/service/test_removal.py
+
+test-wheel: dist            ## the tests of the commands and the daemon, on the built wheel
+	@rm -rf .wheel
+	@mkdir -p .wheel/tree
+	@$(PYTHON) -m venv .wheel/venv
+	@.wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls dist/*.whl)[dev]"
+	@cp -R tests pyproject.toml .wheel/tree/
+	@[ ! -d ../shared ] || ln -sfn "$$(cd ../shared && pwd)" .wheel/shared
+	@cd .wheel/tree && env -u PYTHONPATH ../venv/bin/python -m pytest $(WHEEL_TESTS) $(ARGS)
+
 bench: $(VENV)/.run-ready   ## measured figures beside their targets (ARGS=--quick: in two minutes)
 	@$(BIN)/python -m benchmarks.run $(ARGS)
 
 clean:           ## removes the environment and everything generated
-	rm -rf $(VENV) .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .wheel .bench build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps make a second call instant; a changed pyproject.toml installs again.

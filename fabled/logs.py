@@ -72,7 +72,7 @@ def setup(config: Config, foreground: bool, *, json_lines: bool = False) -> None
 
 
 def _destination(log_file: str, foreground: bool, json_lines: bool) -> tuple[Write, list[Processor]]:
-    as_json = structlog.processors.JSONRenderer(serializer=_dumps)
+    as_json = structlog.processors.JSONRenderer(serializer=dumps)
     if json_lines:
         return _to_stdout, [as_json]
     if journal_reads_stderr():
@@ -232,5 +232,5 @@ def _priority_first(render: Processor) -> Processor:
     return prefixed
 
 
-def _dumps(event: MutableMapping[str, Any], **_: Any) -> str:
+def dumps(event: MutableMapping[str, Any], **_: Any) -> str:
     return json.dumps(event, ensure_ascii=False, separators=(",", ":"), default=str)

@@ -178,14 +178,26 @@ def test_the_reader_may_leave_early(tmp_path: Path) -> None:
 # ── nobody there, or nobody who answers ─────────────────────────────────────────────────────────────────────────
 
 
+START = "○ fabled is not running\n  Start it:  fabled service install\n  Try once:  fabled daemon\n"
+
+
 def test_no_daemon_is_exit_3_and_says_what_to_do(tmp_path: Path) -> None:
     done = fabled(tmp_path, "status")
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == "○ fabled is not running\n  Start it:  fabled daemon\n"
+    assert done.stderr == START
     value = json.loads(fabled(tmp_path, "status", "--json").stdout)
     assert (value["v"], value["running"], value["error"]["code"]) == (1, False, "not_running")
     oneline = fabled(tmp_path, "status", "--oneline")
     assert (oneline.returncode, oneline.stdout, oneline.stderr) == (3, "not running\n", "")
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="the agent lies elsewhere there")
+def test_an_installed_service_is_what_to_start(tmp_path: Path) -> None:
+    unit = tmp_path / ".config" / "systemd" / "user" / "fabled.service"
+    unit.parent.mkdir(parents=True)
+    unit.touch()
+    done = fabled(tmp_path, "status", HOME=str(tmp_path))
+    assert done.stderr == "○ fabled is not running\n  Start it:  fabled service start\n"
 
 
 def test_ascii_where_the_locale_has_no_more(tmp_path: Path) -> None:
@@ -199,7 +211,7 @@ def test_the_last_stop_is_remembered(tmp_path: Path) -> None:
     note.write_text(f"{time.time() - 7300} stopped by signal TERM\n")
     assert "  Last seen 2 h ago: stopped by signal TERM\n" in fabled(tmp_path, "status").stderr
     note.write_bytes(b"\xff\x00")
-    assert fabled(tmp_path, "status").stderr == "○ fabled is not running\n  Start it:  fabled daemon\n"
+    assert fabled(tmp_path, "status").stderr == START
     log = tmp_path / "state" / "fabled.log"
     log.touch()
     os.utime(log, (time.time() - 90, time.time() - 90))

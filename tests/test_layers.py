@@ -36,10 +36,11 @@ OURS = {
         "it is handed what it asks about; its settings are many, so it takes them as they are",
     ),
     "present": (set(), "pure: values in, text out"),
+    "service": ({"config", "store", "errors", ""}, "asks the system's manager; what it removes lies in the store"),
     "daemon": (VERBS | {"store", "transcript", "config", "logs", "errors", ""}, "the process; the edge uses it"),
     "client": ({"errors", "cli", ""}, "the fast path; `cli` only where the fast path ends"),
     "cli": (
-        VERBS | {"daemon", "store", "transcript", "config", "logs", "errors", "client", ""},
+        VERBS | {"daemon", "store", "transcript", "config", "logs", "errors", "client", "service", ""},
         "the edge sees every room and nobody sees the edge",
     ),
     "__main__": ({"client"}, "the same door as the installed command"),

@@ -44,6 +44,7 @@ COMMANDS = {
     "forget": ("forget", "remove a session or project for good, and keep it out"),
     "daemon": ("serve", "watch, index and answer, in the foreground"),
     "status": ("serve", "how fabled is"),
+    "service": ("service", "fabled in the background, from login on"),
     "config": ("setup", "settings and places"),
     "claude": ("claude", "let Claude Code search its own history"),
     "hook": ("claude", "what Claude Code's hooks run"),
@@ -57,7 +58,7 @@ SECTIONS = {
              "doctor"),
     "Keep": ("capture", "prune", "restore", "undo", "diff", "generations", "forget"),
     "Check": ("index", "check", "spans"),
-    "Set up": ("daemon", "config", "claude", "completion", "demo"),
+    "Set up": ("service", "daemon", "config", "claude", "completion", "demo"),
     "Machines": ("hook", "mcp", "statusline"),
 }
 
@@ -120,7 +121,7 @@ def overview() -> None:
     lines += [f"{section:<10}{'  '.join(names)}" for section, names in SECTIONS.items()]
     lines += [
         "",
-        'New here?  fabled demo   then  fabled daemon   and in another terminal  fabled search "why did we"',
+        'New here?  fabled service install   then  fabled search "why did we"   (just looking: fabled demo)',
         "fabled <command> --help shows examples first.",
     ]
     sys.stdout.write("\n".join(lines) + "\n")

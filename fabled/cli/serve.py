@@ -32,12 +32,17 @@ def daemon(as_json: bool) -> int:
     SIGHUP reads the configuration again.
     """
     from fabled import config, logs
-    from fabled.daemon import app
+    from fabled.daemon import app, starts
 
-    settings = config.load(os.environ)
-    # The journal and programs read lines; everybody else is a person, now or later.
-    watched = not as_json and not logs.journal_reads_stderr()
-    return app.run(settings, ui=Terminal() if watched else None, json_lines=as_json)
+    def run() -> int:
+        settings = config.load(os.environ)
+        # The journal and programs read lines; everybody else is a person, now or later.
+        watched = not (as_json or logs.journal_reads_stderr() or os.environ.get("FABLED_SERVICE"))
+        return app.run(settings, ui=Terminal() if watched else None, json_lines=as_json)
+
+    if os.environ.get("FABLED_SERVICE") == "launchd":
+        return starts.guarded(config.places(os.environ), run)
+    return run()
 
 
 class Terminal:

@@ -17,7 +17,7 @@ def not_running(form: str) -> int:
     seen = _last_seen()
     if form == "json":
         _out(f'{{"v":1,"running":false,"error":{{"code":"not_running",'
-             f'"message":"fabled is not running{"; " + seen if seen else ""}","hint":"fabled daemon"}}}}')
+             f'"message":"fabled is not running{"; " + seen if seen else ""}","hint":"{_start()}"}}}}')
     elif form == "oneline":
         _out("not running")
         return 3
@@ -25,7 +25,10 @@ def not_running(form: str) -> int:
     print(f"{mark}fabled is not running", file=sys.stderr)
     if seen:
         print(f"  L{seen[1:]}", file=sys.stderr)
-    print("  Start it:  fabled daemon", file=sys.stderr)
+    start = _start()
+    print(f"  Start it:  {start}", file=sys.stderr)
+    if start.endswith("install"):
+        print("  Try once:  fabled daemon", file=sys.stderr)
     return 3
 
 
@@ -40,6 +43,16 @@ def not_answering(form: str, why: str) -> int:
     print(f"fabled: the daemon does not answer: {why}. Next: look at its log ({_log_file()}), then "
           "stop and start it.", file=sys.stderr)
     return 1
+
+
+def _start() -> str:
+    """The command that starts it as it was set up."""
+    home = os.environ.get("HOME", "")
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+    unit = os.path.join(config, "systemd/user/fabled.service")
+    agent = os.path.join(home, "Library/LaunchAgents/io.fabled.daemon.plist")
+    installed = os.path.exists(agent if sys.platform == "darwin" else unit)
+    return "fabled service start" if installed else "fabled service install"
 
 
 def _last_seen() -> str:

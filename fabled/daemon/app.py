@@ -90,6 +90,9 @@ class Daemon:
         self._answered = 0
         self._kept_at = 0.0
         """when the writer was last asked to look what is due; on the scheduler's OS thread"""
+        # What the service manager shows of this daemon. Set on the writer's OS thread.
+        self._says = "indexing what is there"
+        self._following = False
 
     def run(self) -> int:
         with contextlib.ExitStack() as left:
@@ -100,7 +103,7 @@ class Daemon:
                 where = f"{fault.filename}: " if fault.filename else ""
                 hint = "see that its folder is yours to write, and the disk not full"
                 raise StorageFault(f"the daemon cannot start: {where}{fault.strerror or fault}", hint) from fault
-            notify.ready("indexing")
+            notify.ready(self._says)
             why, code = self._wait()
             self._stop(why, code, left)
             if code and self._ui is not None:
@@ -283,7 +286,7 @@ class Daemon:
                     log.error("config.problem", reason=problem[:150])
                 raise
             finally:
-                notify.ready("running")
+                notify.ready(self._says)
             self._problems = ()
             old, self._config = self._config, new
             if old.log_level != new.log_level:
@@ -352,15 +355,25 @@ class Daemon:
         return tuple(found)
 
     def _progress(self, progress: Progress) -> None:
+        if progress.bytes and not self._following:
+            self._say(f"indexing what is there, {100 * progress.bytes_done // progress.bytes} %")
         if self._ui is not None:
             with contextlib.suppress(OSError):  # a terminal that went away
                 self._ui.progress(progress)
 
     def _ready(self, health: Health) -> None:
-        notify.notify("STATUS=running")
+        self._following = True
+        counts = self._desk.counts()
+        known = f"{counts.get('sessions', 0):,} sessions with {counts.get('records', 0):,} records at the start"
+        self._say(f"following; {known}")
         if self._ui is not None:
             with contextlib.suppress(OSError):
-                self._ui.ready({**self._desk.counts(), "waiting": list(self._watcher.state.waiting)})
+                self._ui.ready({**counts, "waiting": list(self._watcher.state.waiting)})
+
+    def _say(self, words: str) -> None:
+        if words != self._says:
+            self._says = words
+            notify.notify(f"STATUS={words}")
 
     # ── stop ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -22,6 +22,7 @@ from ..errors import Refused, StorageFault
 CHUNK = 1 << 20
 _OURS = re.compile(r"\.fabled-(.*)-[0-9a-f]{12}\.(new|old)", re.DOTALL)
 _MOUNTS = "/proc/self/mountinfo"
+_PROC = "/proc"
 _NETWORK = frozenset(
     "9p acfs afs beegfs ceph cifs coda davfs davfs2 drvfs gfs gfs2 glusterfs gpfs lustre ncpfs nfs nfs4 ocfs2 orangefs "
     "prl_fs pvfs2 smb3 smbfs vboxsf virtiofs vmhgfs".split()
@@ -76,8 +77,8 @@ class Held:
 def hold(path: str, *, reserve_bytes: int) -> Held:
     """Opens a live transcript for replacement.
 
-    Raises Refused; its `reason` is vanished, link, not_regular, foreign, linked, mount, network, space, locked or
-    changed. Raises StorageFault where the disk does not answer.
+    Raises Refused; its `reason` is vanished, link, not_regular, foreign, linked, mount, network, unseen, space, locked
+    or changed. Raises StorageFault where the disk does not answer.
     """
     path = os.path.abspath(path)
     folder = os.path.dirname(path)
@@ -89,6 +90,9 @@ def hold(path: str, *, reserve_bytes: int) -> Held:
             _refuse(path, "space", "the disk has not twice its size and the reserve left", "free space")
         if (kind := network(folder)) is not None:
             _refuse(path, "network", f"it lies on {kind}, where other computers may write to it unseen")
+        if (other := unseen()) is not None:
+            why = f"from here it cannot be seen whether other programs (process {other}) have it open for writing"
+            _refuse(path, "unseen", why, "run the service without its sandbox: fabled service install --no-sandbox")
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
         _refuse(path, "vanished", "it is gone")
@@ -157,6 +161,31 @@ def network(folder: str) -> str | None:
     except (OSError, IndexError):
         return None
     return kind if kind in _NETWORK or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE) else None
+
+
+def unseen() -> int | None:
+    """A process of ours whose open files we may not look at, because it lives outside of our user namespace.
+
+    The drain asks the kernel who has the old file open. In a user namespace (a service's sandbox, for one) the answer
+    for everybody outside is a refusal, which must not be taken for "nobody". A process that hides from its own user
+    anywhere (an ssh-agent) does not count: its files there belong to root.
+    """
+    try:
+        with open(f"{_PROC}/self/uid_map", "rb") as file:
+            if file.read().split() == [b"0", b"0", b"4294967295"]:
+                return None
+        found = sorted(int(name) for name in os.listdir(_PROC) if name.isdecimal())
+    except (OSError, ValueError):
+        return None  # as on macOS
+    for pid in found:
+        try:
+            if os.stat(f"{_PROC}/{pid}").st_uid == os.geteuid():
+                os.readlink(f"{_PROC}/{pid}/ns/user")
+        except PermissionError:
+            return pid
+        except OSError:
+            continue  # it has ended
+    return None
 
 
 # Names
