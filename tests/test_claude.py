@@ -230,7 +230,7 @@ def test_the_plugin_is_of_this_version_and_travels_in_the_wheel() -> None:
     plugin = json.loads((PLUGIN / "fabled" / ".claude-plugin" / "plugin.json").read_text())
     assert plugin["version"] == fabled.__version__
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert wheel["force-include"] == {"service/claude-plugin": "fabled/service/claude-plugin"}
+    assert wheel["force-include"]["service"] == "fabled/service"
 
 
 def test_every_hook_of_the_plugin_is_one_the_client_side_knows() -> None:

@@ -75,7 +75,9 @@ def test_fish_completes(home: Home) -> None:
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh is installed")
 def test_zsh_takes_the_script(home: Home) -> None:
     """It loads after compinit and is bound to the command; what it asks for is answered."""
-    script = "autoload -U compinit; compinit -u -d $ZDOTDIR/dump; source <(fabled completion zsh); print $_comps[fabled]"
+    script = (
+        "autoload -U compinit; compinit -u -d $ZDOTDIR/dump; source <(fabled completion zsh); print $_comps[fabled]"
+    )
     env = {**home.env, "ZDOTDIR": str(home.path)}
     done = subprocess.run(["zsh", "-f", "-c", script], env=env, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "_fabled_completion", done
