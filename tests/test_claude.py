@@ -257,3 +257,11 @@ def test_any_answer_can_be_framed_with_the_threads_it_names() -> None:
     assert made["arcs"] == ["aaaaaaaa-1", "d1"]
     assert "> one ‹/historical_context>\n> two" in made["text"]
     assert strip_recalled(made["text"]) == ("", ("aaaaaaaa-1", "d1"))
+
+
+def test_hooks_keep_silent_in_clients_that_make_cards() -> None:
+    """`fabled cards run` says so in the client's environment; both sides know it by the same name."""
+    from fabled.cards.place import MARKER
+    from fabled.client import hook
+
+    assert hook.CARD_JOB == MARKER

@@ -16,6 +16,8 @@ import time
 
 from fabled.client import connect
 
+CARD_JOB = "FABLED_CARD_JOB"
+"""Set for a client that `fabled cards run` starts."""
 DEADLINE_SECONDS = 0.25
 """From the start of the process on; of the 300 ms that a hook may take, the rest is its end."""
 LEAST_SECONDS = 0.02
@@ -29,6 +31,8 @@ _NUDGES = ("pre-compact", "session-end", "stop")
 
 def run(event: str) -> int:
     """One event. Always 0."""
+    if os.environ.get(CARD_JOB):
+        return 0  # the client makes a card for us: nothing is recalled to it, and nothing of it is looked at
     _set_clock()
     try:
         if event in _ANSWERED:
