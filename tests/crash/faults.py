@@ -18,6 +18,8 @@ from unittest import mock
 from fabled.errors import StorageFault
 from fabled.store.ledger import Ledger
 
+EVERY = 1 if os.environ.get("FABLED_CRASH") else 3
+"""The default form dies at every third moment, the long form at each."""
 NAMES = tuple(
     name
     for name in "open write pwrite fsync fdatasync replace rename link unlink rmdir mkdir utime truncate ftruncate "

@@ -14,7 +14,7 @@ from fabled.capture import Capturer
 from fabled.errors import FabledError
 from fabled.store import generations
 from tests.build import Transcript, make_uuid
-from tests.crash.faults import failing, killed
+from tests.crash.faults import EVERY, failing, killed
 from tests.home import Home, differences, dump, rebuilt
 
 P = "-home-ana-app"
@@ -135,8 +135,8 @@ def test_a_kill_at_any_call_of_a_capture_is_made_good(shard: int, home: Callable
         one = Home(folder)
         assert_in_order(one, before, tmp_path, when)
         one.close()
-        moment += SHARDS
-    assert len(deaths) >= 30
+        moment += SHARDS * EVERY
+    assert len(deaths) >= 30 // EVERY
 
 
 def test_a_kill_within_any_write_is_made_good(home: Callable[[], Path], tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_call_that_fails_leaves_nothing_half_made(
 ) -> None:
     """The disk full or broken at any call, or from it on: a fault is told, no hidden file stays, nothing is lost."""
     told = 0
-    for number in range(1, 1_000, 3):
+    for number in range(1, 1_000, EVERY):
         folder = home()
         one = Home(folder)
         before = kept_bytes(one)

@@ -17,7 +17,7 @@ import pytest
 from fabled.errors import FabledError
 from fabled.pruner import Automatic, perform
 from tests.build import Transcript, make_uuid
-from tests.crash.faults import Calls, failing, killed
+from tests.crash.faults import EVERY, Calls, failing, killed
 from tests.keeping import Keeping
 
 SESSION = make_uuid("session")
@@ -127,8 +127,8 @@ def test_a_kill_anywhere_leaves_a_whole_file_and_every_byte(verb: str, shard: in
             break
         points += 1
         finished += live == after
-        moment += SHARDS
-    assert points * SHARDS >= FEWEST[verb], f"only {points} kill points in a quarter of {verb}"
+        moment += SHARDS * EVERY
+    assert points * SHARDS * EVERY >= FEWEST[verb], f"only {points} kill points in a quarter of {verb}"
     assert 0 < finished < points, "some kills must come before the replacement, and some after it"
 
 
@@ -170,8 +170,8 @@ def test_a_disk_that_fails_at_any_call_changes_nothing_or_finishes(code: int, sh
         shutil.rmtree(folder)
         if len(calls.seen) < number:
             break
-        number += SHARDS
-    assert refused > 5
+        number += SHARDS * EVERY
+    assert refused > 5 // EVERY
 
 
 def test_files_are_durable_before_their_names_and_names_before_the_next_step(tmp_path: Path) -> None:
