@@ -59,7 +59,7 @@ THEIRS = {
     "msgspec": ({"config", "daemon"}, "settings and the wire"),
     "click": ({"cli"}, "the edge"),
     "rich": ({"cli"}, "the edge"),
-    "subprocess": ({"cards/providers", "cli/demo", "cli/claude"}, "the daemon has no children"),
+    "subprocess": ({"cards/providers", "cli", "service"}, "the daemon has no children"),
     "urllib": ({"cards/providers", "store"}, "no network but where a model is asked; `store` quotes a path with it"),
     "http": ({"cards/providers"}, "no network but where a model is asked"),
     "tomlkit": ({"cli/rewrite"}, "only where a file that people wrote is changed; reading needs no more than tomllib"),

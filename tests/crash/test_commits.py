@@ -68,7 +68,8 @@ class History:
         base = f"{P}/{talk.session}/subagents/agent-{name}"
         if meta:
             self.home.write(f"{base}.meta.json", b'{"agentType":"Explore","toolUseId":"toolu_%s"}' % name.encode())
-        self.home.write(f"{base}.jsonl", side.data)
+        # Long ago: a stamp as young as the scan proves nothing, and then a change of the description is no news.
+        os.utime(self.home.write(f"{base}.jsonl", side.data), (1_700_000_000, 1_700_000_000))
 
     def first(self) -> None:
         """What is there at the first index."""
