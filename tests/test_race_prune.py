@@ -21,7 +21,7 @@ from tests.keeping import Keeping
 APPENDS = int(os.environ.get("FABLED_RACE", "1200"))
 PRUNES = max(8, APPENDS // 100)
 SESSION = make_uuid("race")
-pytestmark = pytest.mark.timeout(180 + APPENDS // 10)
+pytestmark = pytest.mark.timeout(180 + APPENDS)
 
 
 def turns(writer: str) -> Iterator[bytes]:
