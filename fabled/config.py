@@ -91,21 +91,21 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """`[capture]`: when a session's bytes go into the Vault."""
 
     quiet_seconds: Annotated[float, Meta(ge=0, le=604_800)] = 14_400
-    reserve_bytes: Annotated[int, Meta(ge=0)] = 1_000_000_000
+    reserve_bytes: Annotated[int, Meta(ge=0, le=1_000_000_000_000_000)] = 1_000_000_000
 
 
 class Prune(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[prune]`: which live transcripts are made smaller, and when."""
 
     level: Literal["auto", "off", "gentle", "standard"] = "auto"
-    min_bytes: Annotated[int, Meta(ge=0)] = 1_000_000
-    min_gain_bytes: Annotated[int, Meta(ge=0)] = 262_144
+    min_bytes: Annotated[int, Meta(ge=0, le=1_000_000_000_000_000)] = 1_000_000
+    min_gain_bytes: Annotated[int, Meta(ge=0, le=1_000_000_000_000_000)] = 262_144
     min_gain: Annotated[float, Meta(ge=0, le=1)] = 0.1
-    grown_bytes: Annotated[int, Meta(ge=0)] = 524_288
+    grown_bytes: Annotated[int, Meta(ge=0, le=1_000_000_000_000_000)] = 524_288
     quiet_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 30
     idle_seconds: Annotated[float, Meta(ge=0, le=604_800)] = 3_600
     pause_seconds: Annotated[float, Meta(ge=0, le=604_800)] = 600
-    standard_min_bytes: Annotated[int, Meta(ge=0)] = 4_000_000
+    standard_min_bytes: Annotated[int, Meta(ge=0, le=1_000_000_000_000_000)] = 4_000_000
     standard_min_gain: Annotated[float, Meta(ge=0, le=1)] = 0.3
     drain_seconds: Annotated[float, Meta(ge=1, le=60)] = 2
     tool_result_chars: Annotated[int, Meta(ge=512, le=1_000_000)] = 2_048

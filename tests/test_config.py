@@ -247,3 +247,8 @@ def test_a_real_process_agrees_too(tmp_path: Path) -> None:
     out = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
     data = "Library/Application Support/fabled" if sys.platform == "darwin" else ".local/share/fabled"
     assert out.stdout.split(" ", 1) == ["True", f"{tmp_path}/{data}\n"]
+
+
+def test_a_size_beyond_all_disks_is_refused(tmp_path: Path) -> None:
+    """It would not fit into a question to the Map."""
+    assert "prune.min_bytes: expected int <= " in problems(tmp_path, "[prune]\nmin_bytes = 9300000000000000000")[0]

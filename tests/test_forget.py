@@ -85,6 +85,7 @@ def test_no_word_of_it_is_left_on_the_disk(tmp_path: Path) -> None:
         home.write(diary(f"diary {number}"), DIARY_FOLDER)
     home.write(harbour())
     assert home.run("capture").returncode == 0
+    assert home.run("terms", "--limit", "5").returncode == 0
     assert WORD.encode() in stored(home)
     assert home.run("forget", "--project", DIARY, "--yes").returncode == 0
     assert WORD.encode() not in stored(home)

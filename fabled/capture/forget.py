@@ -171,6 +171,7 @@ def _do(capturer: Capturer, held: Sequence[Holding], project: str | None) -> lis
         if paths:
             capturer.indexer.update(dict.fromkeys(paths), count=False)
         capturer.indexer.merge_texts()
+        capturer.map.drop_unused()
     finally:
         capturer.map.overwrite_freed(False)
     failed = _remove(capturer, [stored for one in held for stored in one.generations])

@@ -16,6 +16,9 @@ from fabled.errors import Ambiguous, FabledError, NotAnswering
 
 # A search over a large history with a cold disk takes its time; a daemon that takes longer than this hangs.
 ANSWER_SECONDS = 60.0
+# One that is well answers this at once, whatever else it does.
+PING_SECONDS = 5.0
+PING = b'{"jsonrpc":"2.0","id":0,"method":"ping","params":{}}\n'
 
 Params = Mapping[str, Any]
 
@@ -80,6 +83,8 @@ def _request(method: str, params: Params, form: str, utc: bool, seconds: float |
     request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "as": wishes}}
     try:
         path = connect.socket_path(os.environ)
+        if seconds is None or seconds > PING_SECONDS:
+            connect.ask(path, PING, PING_SECONDS)
         reply = connect.ask(path, json.dumps(request).encode() + b"\n", seconds)
     except connect.Silent as trouble:
         hint = "look at its log, then stop and start it"

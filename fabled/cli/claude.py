@@ -173,7 +173,7 @@ def show_context(
         edge.put_json(value)
     elif value["text"]:
         edge.put_text(value["text"] + "\n")
-        edge.note(f"{tokens(value['est_tokens'])} tokens, {count(value['chars'])} characters")
+        edge.note(f"{tokens(value['est_tokens'])}, {count(value['chars'])} characters")
     else:
         edge.note("Nothing: a model would be given no text here.")
     return 0 if value["text"] else 1

@@ -83,11 +83,15 @@ def set_(key: str, words: tuple[str, ...], as_json: bool) -> int:
       fabled config set watch.sweep_seconds 5min
       fabled config set exclude ~/src/diary ~/src/taxes
 
-    The file as it would be is checked first; a running daemon takes it over at once.
+    The file as it would be is checked first; a running daemon takes it over at once. `exclude` is added to: what was
+    kept out stays out until `fabled config unset exclude`.
     """
     from fabled.cli import rewrite
 
-    return _change(key, rewrite.value_of(key, words), as_json)
+    value = rewrite.value_of(key, words)
+    if key == "exclude" and isinstance(value, list):
+        value = list(dict.fromkeys([*(_held(key) or ()), *value]))
+    return _change(key, value, as_json)
 
 
 @config.command()

@@ -20,7 +20,6 @@ from fabled.client import connect
 from fabled.errors import Refused
 
 LEVELS = ("gentle", "standard", "aggressive")
-PING_SECONDS = 5.0
 
 _apply = click.option("--apply", is_flag=True, help="Do it; without this it is only told what would be done.")
 
@@ -32,7 +31,6 @@ def _done(method: str, params: Mapping[str, Any], shown: Mapping[str, Any] | Non
     """
     value: dict[str, Any] | None = None
     with contextlib.suppress(connect.Down), Watching(progress_of_daemon):
-        ask.fetch_running("ping", {}, PING_SECONDS)  # one that hangs is told so, however long the work may take
         value = ask.fetch_running(method, params, None)
     if value is None:
         value = _here(method, params)

@@ -567,9 +567,9 @@ class Writer:
         try:
             self._set(outlook=self._automatic.outlook())
         except Exception as fault:
-            if storage_trouble(fault) is None:
+            if storage_trouble(fault) is None and of_sqlite(fault):
                 raise
-            log.warning("outlook.unread", reason=str(fault))
+            log.warning("outlook.unread", reason=_named(fault))
 
     def _draining(self) -> bool:
         return self._automatic is not None and bool(self._automatic.pruner.drains)

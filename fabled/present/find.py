@@ -202,6 +202,10 @@ def _highlighted(row: Value, width: int, style: Style) -> str:
     text = str(row.get("snippet") or "")
     marks = [mark for mark in row.get("highlights") or [] if isinstance(mark, list | tuple) and len(mark) == 2]
     parts, at, used = [], 0, 0
+    if marks and cells(_spaced(text[: marks[0][1]])) > width:
+        # What was found must be seen: it begins a little before it.
+        at = max(0, marks[0][0] - width // 3)
+        parts, used = ["…"], 1
     for start, end in [*marks, (len(text), len(text))]:
         for piece, marked in ((text[at:start], False), (text[start:end], True)):
             shown = _spaced(piece)

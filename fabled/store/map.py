@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+import apsw
+
+from ..errors import StorageFault
 from ..transcript import text as t
 from . import schema as s
 from .batch import AGENTS, MEMBERSHIP, Batch, FileRow, Reread, short_key, text_row
@@ -275,6 +278,27 @@ class Map(Lookups):
     def overwrite_freed(self, on: bool) -> None:
         """Whether what is forgotten is also overwritten in the file; it costs time, so only where somebody asks."""
         self.db.execute(f"PRAGMA secure_delete={int(on)}")
+
+    def drop_unused(self) -> None:
+        """Takes away texts that nothing refers to any more, and what earlier states of the file's pages still show."""
+        used = " UNION ".join(
+            f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL"
+            for table, column in (
+                ("records", "type"), ("records", "prompt"), ("records", "agent"), ("records", "tool"),
+                ("files", "agent"), ("touches", "path"), ("terms", "term"),
+            )
+        )  # fmt: skip
+        with self.transaction("names"):
+            for table in ("terms", "terms_of", "terms_due"):
+                self.db.execute(f"DELETE FROM {table} WHERE thread NOT IN (SELECT id FROM threads)")
+            self.db.execute(
+                f"DELETE FROM names WHERE id NOT IN ({used} UNION SELECT key FROM links WHERE kind={s.FORK})"
+            )
+        self.forget_numbers()
+        try:
+            self.db.execute("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)")
+        except (apsw.FullError, apsw.BusyError, apsw.LockedError) as fault:
+            raise StorageFault(f"the Map could not be cleaned: {fault}", "fabled forget again") from fault
 
     def _fall_back(self, file: int, rows: Sequence[tuple[int, bytes, int]], reread: Reread) -> tuple[int, int]:
         """Gives the records read from spans that are gone their next best copy, or forgets them: (kept, gone)."""

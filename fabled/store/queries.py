@@ -735,8 +735,9 @@ class Queries(Activity):
             "(SELECT count(*) FROM records WHERE length(uuid)=16),"
             "(SELECT count(*) FROM records r INDEXED BY records_uuid CROSS JOIN copies c ON c.record=r.id "
             "WHERE length(r.uuid)<>16),"
-            "(SELECT count(*) FROM gaps WHERE kind=1),"
-            "(SELECT coalesce(sum(length),0) FROM gaps WHERE kind=2),"
+            "(SELECT count(*) FROM gaps g JOIN files f ON f.id=g.file WHERE g.kind=1 AND f.generation IS NULL),"
+            "(SELECT coalesce(sum(g.length),0) FROM gaps g JOIN files f ON f.id=g.file WHERE g.kind=2 AND "
+            "f.generation IS NULL),"
             "(SELECT count(*) FROM threads t JOIN records r ON r.thread=t.id "
             "WHERE t.prompt IS NULL AND length(r.uuid)=16),"
             "(SELECT count(DISTINCT project) FROM sessions),"
@@ -754,7 +755,7 @@ class Queries(Activity):
         """The first spans that hold no record."""
         rows = self._rows(
             "SELECT f.path,g.line,g.offset,g.length FROM gaps g JOIN files f ON f.id=g.file WHERE g.kind=1 "
-            "ORDER BY f.path,g.offset LIMIT ?",
+            "AND f.generation IS NULL ORDER BY f.path,g.offset LIMIT ?",
             limit,
         )
         return [{"path": path, "line": line, "offset": offset, "length": length} for path, line, offset, length in rows]

@@ -136,7 +136,7 @@ class Tally:
                 self._text(block["text"], asked)
 
     def _text(self, text: str, asked: bool) -> None:
-        text = text[:_TEXT_CHARS]
+        text = mask(text[:_TEXT_CHARS])  # as a whole: once its words are apart, nothing tells a credential
         if "<" in text:
             if "historical_context" in text.lower():
                 text = strip_recalled(text)[0]
@@ -164,7 +164,7 @@ class Tally:
                 self._files[relative(path, cwd)] += 1
         command = arguments.get("command")
         if type(command) is str and name in ("Bash", "PowerShell", "Shell"):
-            self._operatives.update(commands(command))
+            self._operatives.update(commands(mask(command)))
         for key in ("skill", "subagent_type"):
             if type(arguments.get(key)) is str:
                 self._operatives[f"{key.partition('_')[0]}:{arguments[key]}"] += 1

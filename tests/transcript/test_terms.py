@@ -138,3 +138,11 @@ def test_a_record_of_any_shape_is_counted_without_fault(value: Any) -> None:
         tally.add(value, kind)
         tally.add({"message": {"content": value}, "cwd": value}, kind)
     tally.terms()
+
+
+def test_a_credential_in_a_text_gives_no_terms() -> None:
+    """Its pieces look like words once they are apart."""
+    secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+    said = {"message": {"content": f"use aws_secret_access_key={secret} for the bucket of the harbour"}}
+    words = " ".join(term.text.lower() for term in derived([(said, PROMPT)]))
+    assert "harbour" in words and not any(part in words for part in ("utnfemi", "mdeng", "examplekey"))
