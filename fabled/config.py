@@ -460,9 +460,7 @@ def _folders(
     return tuple(dict.fromkeys(os.path.normpath(folder) for folder in folders)), problems
 
 
-def _excluded(
-    given: Sequence[str], env: Mapping[str, str], source: _Source
-) -> tuple[tuple[str, ...], list[str]]:
+def _excluded(given: Sequence[str], env: Mapping[str, str], source: _Source) -> tuple[tuple[str, ...], list[str]]:
     """Projects by path, or by the name of their folder; `~/` is the home."""
     names = [_expand(name, env) for name in given]
     wrong = [name for name in names if not name.strip() or ("/" in name and not os.path.isabs(name))]

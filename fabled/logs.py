@@ -104,9 +104,7 @@ def journal_reads_stderr() -> bool:
     return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
-def _route_standard_records(
-    write: Write, chain: list[Processor], renderers: list[Processor], level: int
-) -> None:
+def _route_standard_records(write: Write, chain: list[Processor], renderers: list[Processor], level: int) -> None:
     handler = _Handler(write)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

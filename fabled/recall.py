@@ -321,7 +321,7 @@ def _thread(reader: Reader, params: Params) -> f.Framed:
     automatic = bool(params.get("automatic"))
     quotes = [_quote(turn) for turn in value["turns"] if not automatic or turn["kind"] in _SAID]
     heading = (
-        f"{f.short(value['thread'])} {_day(value['first_ts'])} \"{value['title']}\" ({value['project'] or ''}, "
+        f'{f.short(value["thread"])} {_day(value["first_ts"])} "{value["title"]}" ({value["project"] or ""}, '
         f"{value['total_turns']} turns, ~{value['total_tokens']} tokens)"
     )
     closing = (
@@ -419,7 +419,7 @@ def _listed(row: Mapping[str, Any], project: bool = False) -> str:
     where = f", {os.path.basename(row['project'].rstrip('/')) or row['project']}" if project and row["project"] else ""
     name = render.clip(row["title"] or "(no title)", TITLE_CHARS)
     return (
-        f"- {f.short(row['thread'])} {_day(row['last_ts'])} \"{name}\""
+        f'- {f.short(row["thread"])} {_day(row["last_ts"])} "{name}"'
         f" ({row['turns']} turns, ~{row['est_tokens']} tokens{where})"
     )
 

@@ -68,8 +68,15 @@ class Home:
         assert isinstance(value, dict) and value["v"] == 1
         return value
 
-    def on_terminal(self, *arguments: str, interrupt_at: bytes | None = None, columns: int = 100,
-                    answer: tuple[bytes, bytes] | None = None, rows: int = 0, **env: str) -> tuple[int, str]:
+    def on_terminal(
+        self,
+        *arguments: str,
+        interrupt_at: bytes | None = None,
+        columns: int = 100,
+        answer: tuple[bytes, bytes] | None = None,
+        rows: int = 0,
+        **env: str,
+    ) -> tuple[int, str]:
         """The command with a real terminal for all three streams; SIGINT when `interrupt_at` has been shown, and the
         second of `answer` typed when its first has been."""
         parent, child = pty.openpty()

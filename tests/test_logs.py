@@ -110,8 +110,7 @@ def test_json_lines_go_to_stdout_where_asked(tmp_path: Path) -> None:
 def test_a_terminal_gets_lines_for_people(tmp_path: Path) -> None:
     """A real terminal on stderr: readable, in colour unless NO_COLOR, and a traceback as usual."""
     body = (
-        "log.warning('index.done', records=12); log.info('routine')\n"
-        "try: 1/0\nexcept Exception: log.exception('oops')"
+        "log.warning('index.done', records=12); log.info('routine')\ntry: 1/0\nexcept Exception: log.exception('oops')"
     )
     script = SCRIPT.format(body=body, foreground=True, json_lines=False)
     shown = {}
@@ -164,7 +163,8 @@ def test_the_file_starts_anew_and_keeps_a_bounded_number(tmp_path: Path) -> None
         worker.join()
     assert sorted(found.name for found in path.parent.iterdir()) == ["fabled.log", "fabled.log.1", "fabled.log.2"]
     kept = [
-        line for name in ("fabled.log.2", "fabled.log.1", "fabled.log")
+        line
+        for name in ("fabled.log.2", "fabled.log.1", "fabled.log")
         for line in (path.parent / name).read_text().splitlines()
     ]
     assert {len(line) for line in kept} == {46}

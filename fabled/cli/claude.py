@@ -46,8 +46,12 @@ def install(only_print: bool, statusline: bool, as_json: bool) -> int:
         if as_json:
             edge.put_json({"changed": False, "settings": spot.settings, "folder": spot.folder, "files": sorted(files)})
             return 0
-        edge.put_text(_difference(change) + "".join(f"\n# {spot.folder}/{name}\n{data.decode()}"
-                                                    for name, data in files.items() if name.endswith(".json")))
+        edge.put_text(
+            _difference(change)
+            + "".join(
+                f"\n# {spot.folder}/{name}\n{data.decode()}" for name, data in files.items() if name.endswith(".json")
+            )
+        )
         return 0
     plugin.install(spot, os.environ, change)
     if as_json:
@@ -137,8 +141,13 @@ def status(as_json: bool) -> int:
 @click.option("--session-start", is_flag=True, help="What a new session is told (the default).")
 @click.option("--prompt", metavar="TEXT", help="What comes up by itself with this prompt.")
 @click.option("--thread", "thread_id", metavar="ID", help="A thread as it is handed over.")
-@click.option("--source", type=click.Choice(["startup", "resume", "clear", "compact"]), default="startup",
-              show_default=True, help="With --session-start: how the session began.")
+@click.option(
+    "--source",
+    type=click.Choice(["startup", "resume", "clear", "compact"]),
+    default="startup",
+    show_default=True,
+    help="With --session-start: how the session began.",
+)
 @click.option("--session", metavar="ID", help="The session that is told.")
 @click.option("--budget", type=click.IntRange(100, 20_000), help="Tokens.")
 @options.as_json

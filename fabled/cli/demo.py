@@ -62,8 +62,13 @@ def _write(projects: Path) -> None:
 def _environment(home: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FABLED_")}
     colour = {"FORCE_COLOR": "1"} if edge.style().color else {}
-    return {**kept, **colour, "FABLED_HOME": f"{home}/fabled", "CLAUDE_CONFIG_DIR": f"{home}/claude",
-            "COLUMNS": str(edge.style().width)}
+    return {
+        **kept,
+        **colour,
+        "FABLED_HOME": f"{home}/fabled",
+        "CLAUDE_CONFIG_DIR": f"{home}/claude",
+        "COLUMNS": str(edge.style().width),
+    }
 
 
 def _run(home: str, arguments: list[str]) -> subprocess.CompletedProcess[bytes]:

@@ -58,15 +58,23 @@ def _here() -> str | None:
 @click.option("--regex", is_flag=True, help="The query is a regular expression, looked for in all texts; latest first.")
 @click.option("--explain", is_flag=True, help="Say for each result which part gave which score.")
 @click.option(
-    "--include-subagents/--no-subagents", "subagents", default=None,
+    "--include-subagents/--no-subagents",
+    "subagents",
+    default=None,
     help="Show subagents' hits apart, or leave them out.",
 )
 @click.option("--json-lines", "json_lines", is_flag=True, help="One result a line, as JSON.")
 @options.as_plain
 @options.output
 def search(
-    query: tuple[str, ...], as_json: bool, as_plain: bool, json_lines: bool, utc: bool, everywhere: bool,
-    subagents: bool | None, **filters: Any,
+    query: tuple[str, ...],
+    as_json: bool,
+    as_plain: bool,
+    json_lines: bool,
+    utc: bool,
+    everywhere: bool,
+    subagents: bool | None,
+    **filters: Any,
 ) -> int:
     """Find threads by their words, best first.
 
@@ -136,8 +144,14 @@ def _by_pattern(params: dict[str, Any]) -> dict[str, Any]:
 
 @click.command()
 @click.argument("thread_id", metavar="ID")
-@click.option("--budget", type=click.IntRange(0), default=DEFAULT_BUDGET, show_default=True, metavar="TOKENS",
-              help="About how much to show; 0 shows all.")
+@click.option(
+    "--budget",
+    type=click.IntRange(0),
+    default=DEFAULT_BUDGET,
+    show_default=True,
+    metavar="TOKENS",
+    help="About how much to show; 0 shows all.",
+)
 @click.option("--branches", is_flag=True, help="Show abandoned branches too.")
 @click.option("--subagents", is_flag=True, help="Show what its subagents did.")
 @click.option("--around", metavar="UUID", help="The turns around this record.")

@@ -54,8 +54,20 @@ COMMANDS = {
 }
 SECTIONS = {
     "Find": ("search", "thread", "block", "file", "export"),
-    "Look": ("recent", "overview", "status", "top", "stats", "report", "sessions", "projects", "terms", "cards", "logs",
-             "doctor"),
+    "Look": (
+        "recent",
+        "overview",
+        "status",
+        "top",
+        "stats",
+        "report",
+        "sessions",
+        "projects",
+        "terms",
+        "cards",
+        "logs",
+        "doctor",
+    ),
     "Keep": ("capture", "prune", "restore", "undo", "diff", "generations", "forget"),
     "Check": ("index", "check", "spans"),
     "Set up": ("service", "daemon", "config", "claude", "completion", "demo"),

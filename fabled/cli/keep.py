@@ -169,8 +169,13 @@ def spans(file: str, everything: bool, as_json: bool, as_plain: bool) -> int:
         for span in Vault((), ()).spans(file):
             if span.kind == "separator" and not everything:
                 continue
-            row = {"kind": span.kind, "line": span.line, "offset": span.offset, "length": span.length,
-                   "uuid": span.uuid}
+            row = {
+                "kind": span.kind,
+                "line": span.line,
+                "offset": span.offset,
+                "length": span.length,
+                "uuid": span.uuid,
+            }
             if form == "json":
                 edge.put_json_line(row)
             else:

@@ -106,7 +106,7 @@ def install(level: str | None, sandbox: bool | None, only_print: bool, no_start:
     if as_json:
         edge.put_json(result)
     else:
-        edge.put_text("Next:  fabled status        Find something:  fabled search \"why did we\" --all\n")
+        edge.put_text('Next:  fabled status        Find something:  fabled search "why did we" --all\n')
     return 0
 
 
@@ -400,5 +400,3 @@ def _confirm(holdings: Holdings, confirm: str | None, style: Any) -> None:
         confirm = click.prompt(f"Type {holdings.name} to remove it for good", default="", show_default=False, err=True)
     if confirm != holdings.name:
         raise Refused(f"that is not {holdings.name}; no data was removed", "fabled service uninstall --purge")
-
-

@@ -16,8 +16,10 @@ def not_running(form: str) -> int:
     """The answer of `status` where no daemon listens: exit 3."""
     seen = _last_seen()
     if form == "json":
-        _out(f'{{"v":1,"running":false,"error":{{"code":"not_running",'
-             f'"message":"fabled is not running{"; " + seen if seen else ""}","hint":"{_start()}"}}}}')
+        _out(
+            f'{{"v":1,"running":false,"error":{{"code":"not_running",'
+            f'"message":"fabled is not running{"; " + seen if seen else ""}","hint":"{_start()}"}}}}'
+        )
     elif form == "oneline":
         _out("not running")
         return 3
@@ -36,12 +38,16 @@ def not_answering(form: str, why: str) -> int:
     """A daemon is there (or something else that holds its socket) but gives no answer: exit 1."""
     if form == "json":
         said = "".join(c if c >= " " and c not in '"\\' else "?" for c in why)
-        _out(f'{{"v":1,"error":{{"code":"not_answering","message":"the daemon does not answer: {said}",'
-             f'"hint":"see its log, then stop and start it"}}}}')
+        _out(
+            f'{{"v":1,"error":{{"code":"not_answering","message":"the daemon does not answer: {said}",'
+            f'"hint":"see its log, then stop and start it"}}}}'
+        )
     elif form == "oneline":
         _out("not answering")
-    print(f"fabled: the daemon does not answer: {why}. Next: look at its log ({_log_file()}), then "
-          "stop and start it.", file=sys.stderr)
+    print(
+        f"fabled: the daemon does not answer: {why}. Next: look at its log ({_log_file()}), then stop and start it.",
+        file=sys.stderr,
+    )
     return 1
 
 

@@ -110,9 +110,7 @@ def utf8(env: Mapping[str, str]) -> bool:
 def wishes(env: Mapping[str, str], form: str, utc: bool = False) -> str:
     """The `as` of a request: the JSON that tells how the answer is to look."""
     flags = [str(flag).lower() for flag in (colour(env), utf8(env), utc)]
-    return (
-        f'{{"form":"{form}","color":{flags[0]},"width":{width(env)},"utf8":{flags[1]},"utc":{flags[2]}}}'
-    )
+    return f'{{"form":"{form}","color":{flags[0]},"width":{width(env)},"utf8":{flags[1]},"utc":{flags[2]}}}'
 
 
 # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────

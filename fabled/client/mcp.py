@@ -53,7 +53,7 @@ _NAMES: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
     "search": (
         "Search earlier sessions",
         "Find conversation threads of earlier Claude Code sessions by their words, best first: id, date, title and the "
-        "part that matched. Words are literal; \"a phrase\" and +word must occur, -word must not. Rare words, file "
+        'part that matched. Words are literal; "a phrase" and +word must occur, -word must not. Rare words, file '
         "names, identifiers and error texts work best.",
         {
             "query": _text("The words to look for."),

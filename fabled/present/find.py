@@ -35,8 +35,11 @@ def search(value: Value, style: Style) -> list[str]:
     results = value.get("results") or []
     if not results:
         return _nothing(value, style)
-    shown = f"{plural(len(results), 'thread')}" if len(results) == value.get("total") else \
-        f"{len(results)} of {plural(value.get('total', len(results)), 'thread')}"
+    shown = (
+        f"{plural(len(results), 'thread')}"
+        if len(results) == value.get("total")
+        else f"{len(results)} of {plural(value.get('total', len(results)), 'thread')}"
+    )
     head = f"{shown}, {value.get('took_ms', 0):.0f} ms"
     scope = _scope(value, style)
     gap = style.width - cells(head) - cells(scope)
@@ -259,10 +262,14 @@ def _aside(value: Value, style: Style) -> list[str]:
     if omitted:
         first = next((turn.get("block") for turn in value.get("turns") or [] if turn.get("kind") == "omitted"), None)
         marker = f" [truncated — fabled block {first}]" if first else ""
-        lines.append(f"{plural(total - omitted, 'turn')} shown, {count(omitted)} left out to fit the budget{marker}."
-                     "   All of it:  --budget 0")
-    for key, what, option in (("branch_turns", "abandoned branch", "--branches"),
-                              ("subagent_turns", "subagent", "--subagents")):
+        lines.append(
+            f"{plural(total - omitted, 'turn')} shown, {count(omitted)} left out to fit the budget{marker}."
+            "   All of it:  --budget 0"
+        )
+    for key, what, option in (
+        ("branch_turns", "abandoned branch", "--branches"),
+        ("subagent_turns", "subagent", "--subagents"),
+    ):
         if value.get(key):
             lines.append(f"({what}: {plural(value[key], 'turn')}   {option})")
     for key, what in (("started_by", "Started by"), ("previous", "Before it")):
@@ -322,18 +329,24 @@ def block(value: Value, style: Style) -> list[str]:
     ]
     if best:
         where = best.get("generation") or "live"
-        lines.append(f"{'best copy':<10}{where} line {count(best['line'])}   bytes {count(best['offset'])} + "
-                     f"{count(best['length'])}   sha256 {str(best['sha256'])[:16]}…   "
-                     f"{'immutable' if best.get('generation') else 'live'}")
+        lines.append(
+            f"{'best copy':<10}{where} line {count(best['line'])}   bytes {count(best['offset'])} + "
+            f"{count(best['length'])}   sha256 {str(best['sha256'])[:16]}…   "
+            f"{'immutable' if best.get('generation') else 'live'}"
+        )
         lines.append(f"{'':<10}{path(str(best['path']), style)}")
     part = value.get("part")
     if part:
-        lines.append(f"{'value':<10}{one_line(str(part['path']))}   {count(part['length'])} bytes at "
-                     f"{count(part['offset'])} of the record   sha256 {str(part['sha256'])[:16]}…")
+        lines.append(
+            f"{'value':<10}{one_line(str(part['path']))}   {count(part['length'])} bytes at "
+            f"{count(part['offset'])} of the record   sha256 {str(part['sha256'])[:16]}…"
+        )
     for number, copy in enumerate(copies):
         reduced = ", reduced" if copy.get("fidelity") == "reduced" else ""
         mark = "  best" if copy is best else ""
-        lines.append(f"{'copies' if number == 0 else '':<10}{copy.get('generation') or 'live'} "
-                     f"({count(copy['length'])} bytes{reduced})  line {count(copy['line'])}{mark}  "
-                     f"{copy.get('id') or copy.get('content_id') or ''}".rstrip())
+        lines.append(
+            f"{'copies' if number == 0 else '':<10}{copy.get('generation') or 'live'} "
+            f"({count(copy['length'])} bytes{reduced})  line {count(copy['line'])}{mark}  "
+            f"{copy.get('id') or copy.get('content_id') or ''}".rstrip()
+        )
     return lines

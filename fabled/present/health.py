@@ -16,8 +16,12 @@ Value = Mapping[str, Any]
 def status(value: Value, style: Style) -> list[str]:
     if style.form == "oneline":
         return [_oneline(value)]
-    head = [f"fabled {value.get('version', '')}", f"running {duration(value.get('uptime_s') or 0)}",
-            f"pid {value.get('pid')}", size(value.get("rss_bytes") or 0)]
+    head = [
+        f"fabled {value.get('version', '')}",
+        f"running {duration(value.get('uptime_s') or 0)}",
+        f"pid {value.get('pid')}",
+        size(value.get("rss_bytes") or 0),
+    ]
     if value.get("cpu_percent") is not None:
         head.append(f"{value['cpu_percent']:.1f} % cpu")
     rows = [
@@ -60,8 +64,10 @@ def _oneline(value: Value) -> str:
 def _sessions(value: Value) -> str:
     projects = value.get("projects")
     known = f" in {plural(projects, 'project')}" if isinstance(projects, int) else ""
-    return (f"{count(value.get('sessions') or 0)}{known}     records {count(value.get('records') or 0)}"
-            f"     threads {count(value.get('threads') or 0)}")
+    return (
+        f"{count(value.get('sessions') or 0)}{known}     records {count(value.get('records') or 0)}"
+        f"     threads {count(value.get('threads') or 0)}"
+    )
 
 
 def _vault(value: Value) -> str:
@@ -118,8 +124,9 @@ def _oddities(value: Value) -> str:
         ("missed_runs", "missed runs"),
         ("fts_rebuilds", "full-text rebuilds"),
     )
-    return ", ".join(f"{count(value[key])} {words}" for key, words in named
-                     if isinstance(value.get(key), int) and value[key])
+    return ", ".join(
+        f"{count(value[key])} {words}" for key, words in named if isinstance(value.get(key), int) and value[key]
+    )
 
 
 def _warnings(value: Value, style: Style) -> list[str]:
@@ -138,23 +145,34 @@ def index(value: Value, style: Style) -> list[str]:
     seconds = value.get("seconds") or 0
     rate = f", {size(read / seconds)}/s" if read > 1_000_000 and seconds > 0 else ""
     changed = value.get("files_changed") or 0
-    what = f"{plural(changed, 'file')} changed, {size(read)} read in {seconds:.2f} s{rate}" if changed else \
-        f"Nothing has changed ({seconds:.2f} s)"
+    what = (
+        f"{plural(changed, 'file')} changed, {size(read)} read in {seconds:.2f} s{rate}"
+        if changed
+        else f"Nothing has changed ({seconds:.2f} s)"
+    )
     lines = [
         what,
         f"{plural(value.get('files') or 0, 'file')}, {plural(value.get('records') or 0, 'record')}, "
         f"{plural(value.get('threads') or 0, 'thread')} in the Map",
     ]
-    odd = [f"{count(value[key])} {words}" for key, words in (
-        ("no_uuid", "records without uuid"), ("unparsed", "unparsed spans"),
-        ("pending_bytes", "bytes of unfinished lines")) if value.get(key)]
+    odd = [
+        f"{count(value[key])} {words}"
+        for key, words in (
+            ("no_uuid", "records without uuid"),
+            ("unparsed", "unparsed spans"),
+            ("pending_bytes", "bytes of unfinished lines"),
+        )
+        if value.get(key)
+    ]
     if odd:
         lines.append(style.dim(", ".join(odd)))
     for failed in value.get("failed") or []:
         name, reason = (failed.get("path"), failed.get("reason")) if isinstance(failed, Mapping) else failed
         lines.append(style.warn(f"not read: {path(str(name), style)}: {one_line(str(reason))}"))
-    lines += [style.warn(f"waiting for {path(str(root), style)}: the folder does not exist yet")
-              for root in value.get("waiting") or []]
+    lines += [
+        style.warn(f"waiting for {path(str(root), style)}: the folder does not exist yet")
+        for root in value.get("waiting") or []
+    ]
     lines += [style.warn(one_line(str(note))) for note in value.get("notes") or []]
     return lines
 
@@ -167,8 +185,10 @@ def check(value: Value, style: Style) -> list[str]:
         figures = f"{count(one.get('tested') or 0)} tested"
         if one.get("failed"):
             figures += f", {count(one['failed'])} failed"
-        lines.append(f"{mark} {one.get('id')!s:<22} {figures:<24} "
-                     f"{fit(one_line(str(one.get('message') or '')), max(style.width - 51, 40))}")
+        lines.append(
+            f"{mark} {one.get('id')!s:<22} {figures:<24} "
+            f"{fit(one_line(str(one.get('message') or '')), max(style.width - 51, 40))}"
+        )
     bad = sum(1 for one in checks if not one.get("ok"))
     lines.append(style.bad(f"{plural(bad, 'check')} failed.") if bad else "Everything holds.")
     return lines

@@ -67,13 +67,27 @@ def _more(value: Value, shown: int, style: Style) -> list[str]:
 def spans(value: Value, style: Style) -> list[str]:
     """Every span on a line, and below it what the file is made of."""
     rows = value.get("spans") or []
-    lines = [f"{row['kind']:<9}  line {count(row['line']):>7}  {count(row['offset']):>13} + {count(row['length']):<11}"
-             f"  {one_line(row.get('uuid') or '')}" for row in rows]
+    lines = [
+        f"{row['kind']:<9}  line {count(row['line']):>7}  {count(row['offset']):>13} + {count(row['length']):<11}"
+        f"  {one_line(row.get('uuid') or '')}"
+        for row in rows
+    ]
     kinds = Counter(row["kind"] for row in rows)
-    words = {"record": "record", "no_uuid": "record without uuid", "unparsed": "unparsed span",
-             "pending": "pending tail", "separator": "separator"}
-    total = ", ".join(plural(kinds[kind], word).replace("record without uuids", "records without uuid")
-                      for kind, word in words.items() if kinds[kind]) or "an empty file"
+    words = {
+        "record": "record",
+        "no_uuid": "record without uuid",
+        "unparsed": "unparsed span",
+        "pending": "pending tail",
+        "separator": "separator",
+    }
+    total = (
+        ", ".join(
+            plural(kinds[kind], word).replace("record without uuids", "records without uuid")
+            for kind, word in words.items()
+            if kinds[kind]
+        )
+        or "an empty file"
+    )
     return [*lines, style.dim(total)]
 
 

@@ -33,8 +33,11 @@ def status(value: Value, style: Style) -> str:
     lines = [f"{colour(mark)} {'   '.join(head)}"]
     if not value.get("installed"):
         return finish([*lines, "  Not installed. Next:  fabled service install"], style)
-    rows = [("managed by", str(value["manager"])), ("file", path(str(value["path"]), style)),
-            ("at login", "started" if value.get("enabled") else style.warn("not started"))]
+    rows = [
+        ("managed by", str(value["manager"])),
+        ("file", path(str(value["path"]), style)),
+        ("at login", "started" if value.get("enabled") else style.warn("not started")),
+    ]
     if value.get("says"):
         rows.append(("says", one_line(str(value["says"]))))
     if value.get("sandbox"):
@@ -43,8 +46,9 @@ def status(value: Value, style: Style) -> str:
         rows.append(("why", style.bad(trouble(value))))
         rows.append(("", style.dim(f"Next: {value.get('why')}")))
     if value.get("current") is False:
-        rows.append(("", style.warn("The file differs from what this version would write. Next: "
-                                    "fabled service install")))
+        rows.append(
+            ("", style.warn("The file differs from what this version would write. Next: fabled service install"))
+        )
     if value.get("advice"):
         rows.append(("", style.dim(str(value["advice"]))))
     if state == "stopped":
@@ -82,10 +86,14 @@ def would_go(folder: str, byte_count: int, sole: Value, style: Style) -> str:
     elif sole["records"] or sole["files"]:
         named = ", ".join(str(one)[:8] for one in sole["sessions"][:5])
         more = f" and {len(sole['sessions']) - 5} more" if len(sole["sessions"]) > 5 else ""
-        lines.append(style.bad(
-            f"{plural(sole['records'], 'record')} and {plural(sole['files'], 'file')} exist nowhere else and cannot be "
-            f"brought back (sessions {named}{more})." if sole["records"] else
-            f"{plural(sole['files'], 'file')} exist nowhere else and cannot be brought back."))
+        lines.append(
+            style.bad(
+                f"{plural(sole['records'], 'record')} and {plural(sole['files'], 'file')} exist nowhere else and cannot be "
+                f"brought back (sessions {named}{more})."
+                if sole["records"]
+                else f"{plural(sole['files'], 'file')} exist nowhere else and cannot be brought back."
+            )
+        )
         lines.append("Put them back into your transcripts first:  fabled restore SESSION --full --apply")
     return finish(lines, style)
 

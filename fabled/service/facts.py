@@ -80,9 +80,7 @@ def passing(command: tuple[str, ...]) -> bool:
 def unsaid(env: Mapping[str, str]) -> list[str]:
     """Settings in the environment that will not reach a service."""
     return sorted(
-        name
-        for name in env
-        if name.startswith("FABLED_") and name not in (*_PLACES, "FABLED_SERVICE") and env[name]
+        name for name in env if name.startswith("FABLED_") and name not in (*_PLACES, "FABLED_SERVICE") and env[name]
     )
 
 

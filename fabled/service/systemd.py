@@ -103,8 +103,10 @@ class Systemd:
         inside, outside = facts.writable[0], os.path.dirname(self.path)
         name = f".fabled-trial-{secrets.token_hex(4)}"
         # Statuses of its own: 41 the sandbox does not hold, 42 it holds back what must be written.
-        script = '[ -d "$1" ] && [ -d "$2" ] || exit 43; (: > "$2") 2>/dev/null; if (: > "$2/$0") 2>/dev/null; then ' \
-                 'rm -f "$2/$0"; exit 41; fi; (: > "$1/$0") 2>/dev/null || exit 42; rm -f "$1/$0"'
+        script = (
+            '[ -d "$1" ] && [ -d "$2" ] || exit 43; (: > "$2") 2>/dev/null; if (: > "$2/$0") 2>/dev/null; then '
+            'rm -f "$2/$0"; exit 41; fi; (: > "$1/$0") 2>/dev/null || exit 42; rm -f "$1/$0"'
+        )
         settings = [f"--property={name_}={value}" for name_, value in tried.items()]
         done = self._run(
             ("systemd-run", "--user", "--wait", "--quiet", "--collect", *settings, "--", "/bin/sh", "-c",

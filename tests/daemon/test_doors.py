@@ -110,9 +110,7 @@ SLOW: dict[str, Callable[[socket.socket], None]] = {
 
 @pytest.mark.parametrize("serve", SLOW.values(), ids=SLOW)
 @pytest.mark.parametrize("event", ["hook session-start", "statusline"])
-def test_rather_nothing_than_late_or_wrong(
-    tmp_path: Path, event: str, serve: Callable[[socket.socket], None]
-) -> None:
+def test_rather_nothing_than_late_or_wrong(tmp_path: Path, event: str, serve: Callable[[socket.socket], None]) -> None:
     """Within the time it has, whatever the daemon does. The limit leaves room for a machine that is busy."""
 
     def patiently(caller: socket.socket) -> None:

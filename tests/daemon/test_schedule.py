@@ -125,9 +125,7 @@ def test_new_interval_holds_from_now(stopping: list[Schedule]) -> None:
     assert not until(lambda: len(runs) > seen + 1, 0.4)
 
 
-def test_a_failing_job_is_logged_and_runs_again(
-    stopping: list[Schedule], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failing_job_is_logged_and_runs_again(stopping: list[Schedule], caplog: pytest.LogCaptureFixture) -> None:
     """A fault in one job stops neither it nor the others."""
     runs: list[None] = []
 

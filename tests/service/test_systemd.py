@@ -42,11 +42,11 @@ def test_ready_comes_with_a_word_and_a_reload_is_seen(manager: UserManager) -> N
     manager.call("service", "install")
     assert until(lambda: manager.show("StatusText")["StatusText"].startswith("following"), 20, 0.1)
     pid = manager.show("MainPID")["MainPID"]
-    manager.config("[log]\nlevel = \"debug\"\n")
+    manager.config('[log]\nlevel = "debug"\n')
     assert manager.systemctl("reload", "fabled").returncode == 0
     assert manager.becomes(ActiveState="active", SubState="running", MainPID=pid)
     assert until(lambda: any("config.reloaded" in line["MESSAGE"] for line in manager.journal()), 20, 0.2)
-    manager.config("[log]\nlevel = \"loud\"\n")
+    manager.config('[log]\nlevel = "loud"\n')
     manager.systemctl("reload", "fabled")
     assert until(lambda: any(one["code"] == "config" for one in manager.json("status")["warnings"]), 20, 0.2)
     assert manager.becomes(ActiveState="active", SubState="running", MainPID=pid)
@@ -97,7 +97,7 @@ def test_exits_that_trying_again_cannot_help_end_the_service_visibly(manager: Us
     manager.drop_in("RestartSec=100ms")
     other = None
     if status == 78:
-        manager.config("[log]\nlevel = \"loud\"\n")
+        manager.config('[log]\nlevel = "loud"\n')
     else:
         place = manager.home / ".local/state/fabled"
         code = (
@@ -224,11 +224,11 @@ def test_without_user_namespaces_it_goes_on_without_the_sandbox(manager: UserMan
 
 def test_on_a_terminal_it_asks_how_much_may_be_pruned(manager: UserManager) -> None:
     """One line for each level, gentle if nothing is said; the answer is written and all else in the file stays."""
-    manager.config("# mine\n[log]\nlevel = \"debug\"  # loud\n")
+    manager.config('# mine\n[log]\nlevel = "debug"  # loud\n')
     shown = manager.on_terminal("standard\n", "service", "install", "--no-start")
     assert [name for name in ("  gentle ", "  standard ", "  off ", "[gentle]") if name not in shown] == []
     text = (manager.home / ".config/fabled/config.toml").read_text()
-    assert text == "# mine\n[log]\nlevel = \"debug\"  # loud\n\n[prune]\nlevel = \"standard\"\n"
+    assert text == '# mine\n[log]\nlevel = "debug"  # loud\n\n[prune]\nlevel = "standard"\n'
     again = manager.on_terminal("", "service", "install", "--no-start")
     assert "How much may go?" not in again
 
@@ -292,5 +292,3 @@ def test_odd_homes_are_quoted_as_systemd_reads_them(manager: UserManager) -> Non
     assert manager.systemctl("start", "fabled").returncode == 0, manager.journal()
     assert manager.call("status", FABLED_HOME=str(data)).returncode == 0
     assert (data / "data" / "map.db").exists()
-
-

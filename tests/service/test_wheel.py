@@ -28,9 +28,7 @@ def test_the_version_is_written_once(wheel: Built) -> None:
     assert run(str(wheel.fabled), "--version") == f"fabled {__version__}\n"
     heading = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert heading is not None and heading[1] == __version__
-    written = [
-        path for path in ROOT.glob("*.toml") if re.search(rf'"{re.escape(__version__)}"', path.read_text())
-    ]
+    written = [path for path in ROOT.glob("*.toml") if re.search(rf'"{re.escape(__version__)}"', path.read_text())]
     assert written == []
 
 
@@ -65,7 +63,10 @@ def test_the_installed_command_works_from_anywhere(wheel: Built, tmp_path: Path)
     env = {"HOME": str(tmp_path), "FABLED_HOME": str(tmp_path / "f"), "PATH": "/usr/bin:/bin"}
     for name in ("systemd", "launchd"):
         done = subprocess.run(
-            [str(wheel.fabled), "service", "print", "--for", name], env=env, cwd=tmp_path, capture_output=True,
+            [str(wheel.fabled), "service", "print", "--for", name],
+            env=env,
+            cwd=tmp_path,
+            capture_output=True,
             text=True,
         )
         assert done.returncode == 0 and str(wheel.fabled) in done.stdout, done.stderr
