@@ -88,8 +88,8 @@ def would_go(folder: str, byte_count: int, sole: Value, style: Style) -> str:
         more = f" and {len(sole['sessions']) - 5} more" if len(sole["sessions"]) > 5 else ""
         lines.append(
             style.bad(
-                f"{plural(sole['records'], 'record')} and {plural(sole['files'], 'file')} exist nowhere else and cannot "
-                f"be brought back (sessions {named}{more})."
+                f"{plural(sole['records'], 'record')} and {plural(sole['files'], 'file')} exist nowhere else and "
+                f"cannot be brought back (sessions {named}{more})."
                 if sole["records"]
                 else f"{plural(sole['files'], 'file')} exist nowhere else and cannot be brought back."
             )
