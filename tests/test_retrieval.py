@@ -603,3 +603,17 @@ def test_spans_account_for_every_byte(home: Home, ask: Ask) -> None:
         ask("spans", path=str(home.root))
     with pytest.raises(errors.BadRequest):
         ask("nonsense")
+
+
+def test_a_project_that_nobody_knows_is_said_to_be_so() -> None:
+    """It is not looked in as if it were there."""
+    from fabled import present
+
+    value = {
+        "query": "heron",
+        "results": [],
+        "total": 0,
+        "scope": {"by": "project", "project": "nosuch", "known": False},
+    }
+    style = present.Style(color=False, width=80, utf8=True, now=0, utc=True, form="text", home="/home/ana")
+    assert "No project nosuch is known" in present.text("search", value, style)

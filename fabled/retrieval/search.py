@@ -139,7 +139,11 @@ def _answer(
         "took_ms": round((time.perf_counter() - started) * 1000, 3),
         "total": total,
         "offset": offset,
-        "scope": {"by": scope.by, "project": scope.project},
+        "scope": {
+            "by": scope.by,
+            "project": scope.project,
+            **({"known": False} if scope.sessions == () and scope.project is not None else {}),
+        },
         "results": results,
         **more,
     }
