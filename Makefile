@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-wheel dist states race lint bench clean
+.PHONY: help run demo test test-wheel dist states race life lint bench clean
 
 help:            ## what can be asked for
 	@awk -F '## ' '/^[a-z]+:.*## / { split($$1, name, ":"); printf "  make %-10s %s\n", name[1], $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ states: $(VENV)/.dev-ready  ## the long form of the state machine: 2,000 histori
 
 race: $(VENV)/.dev-ready    ## the long form of the races: 20,000 appends, 200 replacements, 200 prunes
 	@FABLED_RACE=20000 $(BIN)/python -m pytest -n 0 -o timeout=0 tests/test_race.py tests/test_race_prune.py $(ARGS)
+
+life: $(VENV)/.dev-ready    ## the long form of a daemon's life: thirty rounds of it, some ten minutes
+	@FABLED_LIFE=30 $(BIN)/python -m pytest -n 0 -s -o timeout=0 tests/daemon/test_life.py $(ARGS)
 
 lint: $(VENV)/.dev-ready    ## ruff, mypy --strict and the import table
 	@$(BIN)/ruff check .
