@@ -207,14 +207,14 @@ class Life:
         self.sample()
 
     def rest(self, most: int, seconds: float = 45) -> Sample:
-        """The clients go, and the daemon comes to rest: within its own time it needs no more than `most` bytes."""
+        """The clients go, and the daemon comes to rest: until it needs no more than `most` bytes, or for so long."""
         self._awake.clear()
         for one in self.hung:
             one.close()
         self.hung.clear()
         self.arrived()
         assert self.daemon.settled()
-        assert until(lambda: Sample.of(self.pid).rss <= most, seconds, 0.1), Sample.of(self.pid)
+        until(lambda: Sample.of(self.pid).rss <= most, seconds, 0.1)
         found = Sample.of(self.pid)
         self._awake.set()
         return found

@@ -63,11 +63,13 @@ def test_a_life_leaves_nothing_behind_and_loses_nothing(life: Life) -> None:
             said(f"at rest {life.used()}", life.rest(IDLE_BYTES))
     print(f"seed {life.seed}; {dict(sorted(life.did.items()))}", flush=True)
     life.over()
-    said("at rest", life.rest(IDLE_BYTES))
+    rest = life.rest(IDLE_BYTES)
+    said("at rest", rest)
     assert until(lambda: not replace.leftover_files([str(life.root)]), 30), "a drain did not end"
     assert life.missed == []
     assert life.faults == []
     nothing_open(life)
+    assert rest.rss <= IDLE_BYTES, rest
     found_and_opened(life)
     status = daemon.status()
     assert (status["vanished"], status["failed"], status["unparsed"]) == (0, [], 0)
