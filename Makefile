@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-wheel dist states race crash lint bench clean
+.PHONY: help run demo test test-wheel dist states race crash life lint bench clean
 
 help:            ## what can be asked for
 	@awk -F '## ' '/^[a-z]+:.*## / { split($$1, name, ":"); printf "  make %-10s %s\n", name[1], $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ race: $(VENV)/.dev-ready    ## the long form of the races: 20,000 appends, 200 r
 
 crash: $(VENV)/.dev-ready   ## the long form of the crash matrices: killed and failed at every call
 	@FABLED_CRASH=1 $(BIN)/python -m pytest -o timeout=0 tests/crash $(ARGS)
+
+life: $(VENV)/.dev-ready    ## the long form of a daemon's life: thirty rounds of it, some ten minutes
+	@FABLED_LIFE=30 $(BIN)/python -m pytest -n 0 -s -o timeout=0 tests/daemon/test_life.py $(ARGS)
 
 lint: $(VENV)/.dev-ready    ## ruff, mypy --strict and the import table
 	@$(BIN)/ruff check .

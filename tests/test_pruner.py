@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import stat
 import time
@@ -12,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from fabled.errors import NotFound
+from fabled.errors import NotFound, StorageFault
 from fabled.pruner import Pruner, due
+from fabled.store.files import Scratch
 from fabled.store.owners import Owner
 from tests.build import Transcript, make_uuid
 from tests.keeping import FOLDER, Keeping, aged
@@ -120,6 +122,29 @@ def test_a_dry_run_reports_what_the_real_one_does_and_changes_nothing(home: Keep
     same = ("before_bytes", "after_bytes", "rules", "est_tokens_before", "est_tokens_after", "invariants", "windows")
     assert {key: done[key] for key in same} == {key: planned[key] for key in same}
     assert done["applied"] and path.stat().st_size == planned["after_bytes"] < 0.6 * len(before[0])
+
+
+def test_a_full_disk_leaves_the_transcript_free(home: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prune whose scratch file finds no room is refused, holds nothing open, and works when there is room again."""
+    path = home.put(working_day())
+    home.index()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    make = home.pruner.scratch
+
+    def made() -> Scratch:
+        scratch = make()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        return scratch
+
+    monkeypatch.setattr(home.pruner, "scratch", made)
+    try:
+        with pytest.raises(StorageFault):
+            home.pruner.prune(SESSION, "gentle", True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    monkeypatch.undo()
+    assert str(path) not in {os.path.realpath(f"/dev/fd/{name}") for name in os.listdir("/dev/fd")}
+    assert home.prune(SESSION)["applied"]
 
 
 def test_mode_time_and_owner_stay(home: Keeping) -> None:

@@ -5,6 +5,7 @@ What the files hold is left to `vault`.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -153,4 +154,6 @@ class Scratch:
         return self._sum.digest()
 
     def close(self) -> None:
-        self._file.close()
+        """Never raises: on a full disk closing would write once more, and who closes has other files to let go of."""
+        with contextlib.suppress(OSError):
+            self._file.close()

@@ -12,7 +12,7 @@ import re
 import stat
 import struct
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -84,6 +84,8 @@ class Vault:
         )
         self.roots = tuple(dict.fromkeys(os.path.realpath(r) for r in roots))
         self._frames: OrderedDict[tuple[str, int, int, int], _Frames] = OrderedDict()
+        self._rested: _Frames | None = None
+        """the file that was closed last: only that one, and those that are open, hold a frame as read"""
 
     # Where things are
 
@@ -248,7 +250,14 @@ class Vault:
         except BaseException:
             os.close(fd)
             raise
-        return Source(fd, frames)
+        return Source(fd, frames, self._rest)
+
+    def _rest(self, frames: _Frames) -> None:
+        """A file was closed. What it is likely to be opened for again is kept, what others held is given up: a frame
+        may be a megabyte, and there is a Vault for each OS thread that reads."""
+        if self._rested is not None and self._rested is not frames:
+            self._rested.forget()
+        self._rested = frames
 
     def read(self, path: str, offset: int, length: int) -> bytes:
         """The bytes of one span. Raises OSError where the file cannot be read, EOFError where it ends before."""
@@ -300,11 +309,13 @@ def packed(fd: int) -> Source:
 class Source:
     """An open file: `read(offset, length)` in logical bytes."""
 
-    __slots__ = ("_frames", "fd", "size", "stamp")
+    __slots__ = ("_closed", "_frames", "fd", "size", "stamp")
 
-    def __init__(self, fd: int, frames: _Frames | None) -> None:
+    def __init__(self, fd: int, frames: _Frames | None, closed: Callable[[_Frames], None] | None = None) -> None:
+        """`closed` is told of the frames when the file is."""
         self.fd = fd
         self._frames = frames
+        self._closed = closed
         self.stamp = stamp_of(os.fstat(fd))
         self.size = frames.size if frames is not None else self.stamp.size
 
@@ -332,6 +343,8 @@ class Source:
 
     def close(self) -> None:
         os.close(self.fd)
+        if self._closed is not None and self._frames is not None:
+            self._closed(self._frames)
 
 
 class _Frames:
@@ -415,6 +428,10 @@ class _Frames:
             offset += len(piece)
             low += 1
         return b"".join(pieces)
+
+    def forget(self) -> None:
+        """Give up the frame that was read last."""
+        self._last = None
 
     def _frame(self, fd: int, number: int) -> bytes:
         if self._last is not None and self._last[0] == number:

@@ -163,7 +163,7 @@ class Daemon:
             line.sendall(json.dumps(request).encode() + b"\n")
             with line.makefile("rb") as answer:
                 reply = json.loads(answer.readline())
-                if isinstance(reply.get("result"), dict) and "bytes" in reply["result"]:
+                if isinstance(reply.get("result"), dict) and {"exit", "bytes"} == reply["result"].keys():
                     return answer.read(reply["result"]["bytes"])
         assert "error" not in reply, reply["error"]
         return reply["result"]

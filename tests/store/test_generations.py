@@ -71,6 +71,22 @@ def test_what_is_written_reads_back_by_span_and_by_zstd(data: bytes, tmp_path: P
         assert subprocess.run(["zstd", "-dc", written.path], capture_output=True, check=True).stdout == data
 
 
+def test_what_was_read_is_not_kept_in_memory(tmp_path: Path) -> None:
+    """However many generations were read, a Vault at rest holds a frame of one of them: the one closed last."""
+    vault = Vault([], [])
+    paths = [put(tmp_path / f"s{number}", story(300_000)).path for number in range(5)]
+    for path in paths:
+        assert vault.read(path, 0, 10)
+    sources = [vault.open(path) for path in paths]
+    for source in (*sources, *sources):
+        assert source.read(100, 10)
+    for source in sources:
+        source.close()
+    assert vault.read(paths[2], 100, 10) == vault.read(paths[2], 100, 10)
+    held = [key[0] for key, frames in vault._frames.items() if frames._last is not None]
+    assert held == [paths[2]]
+
+
 def test_records_lie_within_frames(tmp_path: Path) -> None:
     """Frames end with lines, so that reading a record seldom costs two of them."""
     data = story(3 << 20)
