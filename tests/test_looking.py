@@ -83,7 +83,7 @@ def test_the_doctor_tells_what_fails_and_how_to_mend_it(home: Home) -> None:
     data.chmod(0o755)
     assert "chmod go-rwx" in str(findings(home)["private"]["fix"])
     data.chmod(0o700)
-    assert findings(home, FABLED_CAPTURE_RESERVE_BYTES=str(10**18))["disk"]["state"] == "failure"
+    assert findings(home, FABLED_CAPTURE_RESERVE_BYTES=str(10**15))["disk"]["state"] == "failure"
     (data / "map.db").write_bytes(b"no database" * 1000)
     assert findings(home)["database"]["state"] == "failure"
     (home.path / "fabled" / "config.toml").write_text("[prune]\nmin_byte = 1\n")
