@@ -158,13 +158,18 @@ class RotatingFile:
         return fd, os.fstat(fd).st_size
 
     def write(self, line: str) -> None:
-        """One line in one write. A full disk loses the line: work must not stop for want of a log."""
+        """One line in one write. A full disk loses the line, the whole of it, or the next one would go on where it was
+        cut: work must not stop for want of a log."""
         data = line.encode(errors="backslashreplace") + b"\n"
         with self._lock:
             try:
                 if self._size and self._size + len(data) > self._limit:
                     self._rotate()
-                self._size += os.write(self._fd, data)
+                written = os.write(self._fd, data)
+                if written < len(data):
+                    os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
+                else:
+                    self._size += written
             except OSError:
                 pass  # said above; there is no second place to tell it
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -173,6 +174,21 @@ def test_the_file_starts_anew_and_keeps_a_bounded_number(tmp_path: Path) -> None
         assert numbers == sorted(numbers)
     for found in path.parent.iterdir():
         assert found.stat().st_size <= 1000 and found.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_loses_whole_lines_only(tmp_path: Path) -> None:
+    """A line that has no room is not there, not half of it; the next one stands for itself."""
+    path = tmp_path / "fabled.log"
+    file = RotatingFile(str(path))
+    file.write("first")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 4, limits[1]))
+    try:
+        file.write("has no room")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    file.write("last")
+    assert path.read_text() == "first\nlast\n"
 
 
 def test_an_existing_file_is_tightened_and_gone_on_with(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import sys
 from typing import Any
 
 _M_ARENA_MAX = -8
+_M_MMAP_THRESHOLD = -3
+_LARGE_BYTES = 128 << 10
 
 
 def rss_bytes() -> int:
@@ -26,10 +28,13 @@ def rss_bytes() -> int:
 
 def one_arena() -> None:
     """Have all OS threads allocate from one heap. glibc gives them up to eight a core, each with its own holes:
-    10 MB here, for a concurrency that the interpreter's lock does not allow anyway."""
+    10 MB here, for a concurrency that the interpreter's lock does not allow anyway. And have what is large (a frame of
+    a generation, a reply) stay outside of that heap, as at first: glibc takes it in once such a piece was freed, and
+    what lies between such pieces keeps their holes from being given back."""
     mallopt = _libc("mallopt")
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 1)
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 def give_back() -> None:
