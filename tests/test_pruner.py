@@ -497,3 +497,48 @@ def test_a_capture_by_hand_settles_what_another_program_did(home: Keeping) -> No
     home.do("capture", SESSION)
     assert "rewritten" not in [one["code"] for one in home.prune(SESSION)["refused"]]
     assert [loss.kind for loss in home.ledger.losses()] == ["shrunk"], "it is still told"
+
+
+# ── the check of the last prune ─────────────────────────────────────────────────────────────────────────────────
+
+
+def checks_of(home: Keeping) -> dict[str, bool]:
+    return {one["id"]: one["ok"] for one in home.do("prune_check", SESSION)["checks"]}
+
+
+def test_what_another_program_put_there_says_nothing_of_the_prune(home: Keeping) -> None:
+    """A new file in its place is no fault of ours and stops nothing; a result changed in its place is one."""
+    path = home.put(working_day())
+    home.index()
+    assert home.prune(SESSION)["applied"]
+    data = path.read_bytes()
+    with path.open("r+b") as file:
+        file.write(data.replace(b"step 3:", b"Step 3:"))
+    assert not checks_of(home)["result"]
+    assert home.ledger.checks()[SESSION][1] is False
+    other = path.with_suffix(".tmp")
+    other.write_bytes(data.replace(b"step 3:", b"Step 3:"))
+    other.replace(path)
+    assert all(checks_of(home).values())
+    assert home.ledger.checks()[SESSION][1] is True
+
+
+def test_a_prune_of_other_rules_is_held_to_its_own_bytes(home: Keeping) -> None:
+    """After an update the same plan cannot be made again; the bytes are still those that were proven."""
+    home.put(working_day())
+    home.index()
+    assert home.prune(SESSION, "standard")["applied"]
+    (entry,) = home.ledger.journal(SESSION)
+    report = json.loads(entry.report or "")
+    home.ledger.set(entry.id, report=json.dumps({**report, "limits": [700, True]}))
+    assert all(checks_of(home).values())
+
+
+def test_a_call_larger_than_the_window_still_waits_for_its_result(home: Keeping) -> None:
+    """The last line alone may be longer than the end that is looked at."""
+    transcript = working_day(20)
+    transcript.user("write it")
+    transcript.call("Write", {"file_path": "/a", "content": "z" * 400_000})
+    home.put(transcript, age=60)
+    home.index()
+    assert [one["code"] for one in home.prune(SESSION)["refused"]] == ["busy"]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFound, Refused, StorageFault
 from ..store import generations as g
-from ..store.files import sync_folder
+from ..store.hold import sync_folder
 from ..store.ledger import Forgotten
 from .units import owner_of
 

@@ -148,6 +148,12 @@ class Inbox:
             self._urgent = False
             return paths
 
+    def take_requests(self) -> tuple[Asked, ...]:
+        """All waiting requests that carry parameters; paths and other jobs stay."""
+        with self._changed:
+            taken = [job for job in self._jobs if job.params]
+            return tuple(self._jobs.pop(job) for job in taken)
+
     def _take_due(self, now: float) -> Batch | None:
         due = self._due(now)
         if due is None or due > 0:

@@ -145,6 +145,8 @@ class Writer:
         self._failed: dict[str, str] = {}
         self._later: list[tuple[float, Asked]] = []
         """(until when at the latest, request) that wait for a drain"""
+        self._requests: tuple[Asked, ...] = ()
+        """of the batch in hand, not carried out yet"""
         self._read_since = 0
         """bytes of transcripts read since memory was last given back"""
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
@@ -210,7 +212,6 @@ class Writer:
     def _batch(self, batch: Batch) -> None:
         make, self._next = self._next, None
         if make is not None:
-            self._last_drain()
             self._over(make())
         self._set(phase="working", in_hand=len(batch.paths) + len(batch.jobs) + batch.overfull)
         try:
@@ -223,6 +224,7 @@ class Writer:
 
     def _do(self, batch: Batch) -> None:
         jobs = {asked.job.name: asked for asked in batch.jobs if asked.job in _OWN}
+        self._requests = tuple(asked for asked in batch.jobs if asked.job.params)
         index = [asked for asked in batch.jobs if asked.job.name == "index"]
         mended = False
         anew = not self._in_place() and self._begin_anew("its file was removed")
@@ -246,10 +248,13 @@ class Writer:
                     self._answer(index, report=report)
         for reply in jobs["repair"].replies if "repair" in jobs else ():
             reply.set_result(mended or anew)
-        for asked in batch.jobs:
-            if asked.job.params and self._draining() and asked.job.name != "capture":
+        requests, self._requests = self._requests, ()
+        for asked in requests:
+            if asked.replies and all(reply.done() for reply in asked.replies):
+                continue  # told meanwhile that it cannot be done now
+            if self._draining() and asked.job.name != "capture":
                 self._later.append((time.monotonic() + LATER_SECONDS, asked))  # the same transcript, most likely
-            elif asked.job.params:
+            else:
                 self._perform(asked)
         if "keep" in jobs:
             self._keep()
@@ -340,7 +345,9 @@ class Writer:
                 message = getattr(fault, "message", "") or str(fault)
                 self._set(phase="waiting", progress=None, storage=StorageWait(kind, message, since))
                 if kind != "locked":
-                    self._answer(waiting, fault=StorageFault(message, getattr(fault, "hint", "")))
+                    # Whoever asked for work that writes is told so, and does not wait for a disk to be freed.
+                    told_so = StorageFault(message, getattr(fault, "hint", ""))
+                    self._answer((*waiting, *self._requests, *self._inbox.take_requests()), fault=told_so)
                 now = time.time()
                 if now - told >= TELL_SECONDS or (tries == 0 and kind != "locked"):
                     told = now
@@ -472,7 +479,6 @@ class Writer:
         if self._renew is None:
             return False
         log.error("map.begun_anew", reason=reason)
-        self._last_drain()
         self._over(self._renew(reason))
         self._place = _ident(self._indexer.map.path)
         self._set(changes=self._health.changes + 1)
@@ -481,9 +487,12 @@ class Writer:
     # ── keeping and pruning ─────────────────────────────────────────────────────────────────────────────────
 
     def _over(self, indexer: Indexer) -> None:
-        """Goes on with another indexer."""
+        """Goes on with another indexer; drains that still run are taken up from the journal."""
+        if self._automatic is not None:
+            self._automatic.pruner.leave()
         self._indexer = indexer
         self._automatic = self._keeps(indexer) if self._keeps is not None else None
+        self._recover()
 
     def _recover(self) -> None:
         """What a process before this one left half done, before anything is read."""
@@ -595,7 +604,7 @@ class Writer:
             self._perform(asked)
 
     def _last_drain(self) -> None:
-        """Before the end, or before another Map: drains come to theirs, if that takes no longer than usual."""
+        """Before the end drains come to theirs, if that takes no longer than usual."""
         until = time.monotonic() + LAST_DRAIN_SECONDS
         while self._draining() and time.monotonic() < until:
             self._drain()

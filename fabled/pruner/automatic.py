@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..config import Config, cleanup_days
-from ..errors import FabledError, NotFound, Refused, StorageFault
+from ..errors import FabledError, NotFound
 from ..store.ledger import Entry
 from ..store.recover import recover
 from ..transcript.rules import Level
@@ -142,7 +142,7 @@ class Automatic:
                 continue
             try:
                 value = pruner.capturer.capture(session_id, reason)
-            except (Refused, StorageFault) as fault:
+            except FabledError as fault:
                 self._failed[session_id] = now
                 return Done("capture", session_id, {}, Refusal(fault.code, fault.message))
             if value["failed"] or not (value["generations"] or value["unchanged"]):
@@ -224,7 +224,7 @@ class Automatic:
                 }
             )
         prunes = [e for e in self.pruner.ledger.journal() if e.what == "prune" and e.state in ("replaced", "done")]
-        saved = sum(entry.base_length - (entry.new_length or 0) for entry in prunes)
+        saved = sum(entry.base_length - entry.made[0] for entry in prunes)
         how = f"automatic ({self.level}) above {settings.min_bytes / 1e6:g} MB" if self.level else "only when asked"
         if self.disabled:
             how = f"stopped: {self.disabled}"

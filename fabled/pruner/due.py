@@ -5,7 +5,7 @@ Pure: facts in, a decision with its reason in words out. Finding the facts and a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..config import Prune
@@ -21,6 +21,8 @@ DEFERRED_SECONDS = 60
 FUTURE_SECONDS = 60
 UNANSWERED_QUIETS = 20
 """A call without its result belongs to nobody any more after so many quiet times, if no client says otherwise."""
+_PASSING = frozenset("active busy open shared space no_space storage locked draining changed vanished".split())
+"""Refusals that are not the transcript's fault."""
 WORTH = 0.2
 """By itself, what did not grow much is pruned only if this share of it can be saved."""
 
@@ -142,8 +144,8 @@ def tried(one: Candidate, level: Level, refused: Refusal | None, size: int, now:
     before = one.attempt
     if refused is None:
         return Attempt(one.session_id, int(now), size, level, "pruned", "", 0, int(now + settings.pause_seconds))
-    if refused.code in ("active", "busy", "open", "shared", "disk", "locked"):
-        # It is not the transcript's fault: soon again, without counting.
+    if refused.code in _PASSING:
+        # Soon again, without counting.
         fruitless = before.fruitless if before is not None else 0
         return Attempt(
             one.session_id, int(now), size, level, refused.code, refused.message, fruitless,
@@ -154,8 +156,3 @@ def tried(one: Candidate, level: Level, refused: Refusal | None, size: int, now:
         fruitless = before.fruitless + 1
     wait = min(FRUITLESS_SECONDS * 2 ** min(fruitless - 1, 20), MOST_SECONDS)
     return Attempt(one.session_id, int(now), size, level, refused.code, refused.message, fruitless, int(now + wait))
-
-
-def explain(verdict: Verdict, refusals: Mapping[str, str]) -> str:
-    """Why a large session was or was not pruned, for `status` and `doctor`."""
-    return refusals.get(verdict.session_id) or verdict.reason

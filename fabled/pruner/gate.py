@@ -78,7 +78,7 @@ class Markers:
         raw = uuid_bytes(uuid)
         if raw is None:
             return None
-        steps = tuple(int(step) if step.isdigit() else step for step in path.split("."))
+        steps = tuple(int(step) if step.isascii() and step.isdigit() else step for step in path.split("."))
         for file, offset, length, check in self._map.kept_spans(raw, self._session):
             try:
                 data = self._vault.read(file, offset, length)

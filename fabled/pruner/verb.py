@@ -334,8 +334,6 @@ class Pruner:
         kept: Kept | None,
         scratch: Scratch,
         report: dict[str, Any],
-        *,
-        base_length: int | None = None,
     ) -> int:
         """Journal, temporary file, replacement; the drain goes on by itself. Returns the journal's row.
 
@@ -350,7 +348,7 @@ class Pruner:
                 "at": int(time.time()),
                 "state": "begun",
                 "generation": kept.path if kept is not None else None,
-                "base_length": held.length if base_length is None else base_length,
+                "base_length": held.length,
                 "base_sha": held.sha256(),
                 "report": json.dumps({**report, "made": scratch.length, "made_sha": scratch.sha256().hex()}),
             }
@@ -455,8 +453,12 @@ def quiet_for(path: str) -> float:
 
 def unanswered(held: Held) -> bool:
     """Whether the last thing in the file is a tool call of the main chain that still waits for its result."""
-    start = max(0, held.size - TAIL_BYTES)
-    data = held.read(start, held.size - start)
+    start, length = held.size, TAIL_BYTES
+    data = b""
+    while start and b"\n" not in data[:-1]:  # one line may be longer than that
+        start = max(0, held.size - length)
+        data = held.read(start, held.size - start)
+        length *= 4
     waiting: set[str] = set()
     message_id: object = None
     for line in data.split(b"\n")[1 if start else 0 :]:

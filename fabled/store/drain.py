@@ -21,8 +21,6 @@ from ..errors import StorageFault
 from . import hold as h
 from .ledger import Entry, Ledger
 
-TORN_SECONDS = 2.0
-"""A line without its end that is older than this will not be finished."""
 CARRY = 8 << 20
 """Bytes carried over in one write; a longer line goes alone."""
 
@@ -178,7 +176,7 @@ class Drain:
             return False
         if h.read(self._new, status.st_size - 1, 1) == b"\n":
             return False
-        return 0 <= time.time() - status.st_mtime < TORN_SECONDS
+        return 0 <= time.time() - status.st_mtime < h.TORN_SECONDS
 
     def _carry_rest(self) -> None:
         """Appends an unfinished last line that nobody finishes any more, closed with an LF."""

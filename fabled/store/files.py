@@ -116,15 +116,6 @@ class Lock:
             return None
 
 
-def sync_folder(path: str) -> None:
-    """Makes the names in a folder durable. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 class Scratch:
     """A file without a name, for content that is weighed and proven before anything is made of it."""
 

@@ -271,11 +271,6 @@ class Ledger:
         )
         return [Kept(*row) for row in rows]
 
-    def newest_kept(self) -> dict[str, Kept]:
-        """The last generation of each live file, by the file's path."""
-        rows = self._db.execute(f"SELECT {','.join(_KEPT)} FROM generations WHERE retired_at IS NULL ORDER BY number")
-        return {kept.origin: kept for kept in (Kept(*row) for row in rows)}
-
     def stamps(self) -> set[tuple[int, int, int, int]]:
         """The stamps of live files whose bytes a generation holds."""
         rows: Any = self._db.execute(

@@ -30,11 +30,6 @@ class Owner:
     file: str
 
 
-def registry(claude_folder: str) -> bool:
-    """Whether clients of this folder say where they run at all; versions before some point did not."""
-    return os.path.isdir(os.path.join(claude_folder, "sessions"))
-
-
 def live(claude_folder: str, session_id: str) -> list[Owner]:
     """The running clients that have the session open, or may have: who cannot be told apart counts (when in doubt,
     refuse). Two clients may have one session open."""

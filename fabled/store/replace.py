@@ -32,8 +32,6 @@ ROUNDS = 5
 """How often the tail is copied and made durable again while the transcript goes on growing."""
 SMALL_GROWTH = 64 << 10
 """Growth during one round that may be left to the last copy, right before the rename."""
-TORN_SECONDS = 2.0
-"""An unfinished last line of that age belongs to nobody who still writes it."""
 
 
 def _nothing(name: str) -> None:
@@ -226,7 +224,7 @@ def _catch_up(held: Held, temp: Temp[T], step: Callable[[str], None]) -> int:
         step("K7")
         status = os.fstat(held.fd)
         end = h.line_end(held.fd, copied, status.st_size)
-        if end < status.st_size and time.time() - status.st_mtime > TORN_SECONDS:
+        if end < status.st_size and time.time() - status.st_mtime > h.TORN_SECONDS:
             end = status.st_size  # torn for good: it stays where it is, and as it is
         temp.copy(held.fd, copied, end)
         copied = end

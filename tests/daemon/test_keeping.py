@@ -126,3 +126,19 @@ def test_what_the_client_deleted_is_found_read_and_restored(daemon: Daemon, big:
     value: dict[str, Any] = daemon.ask("restore", session=SESSION, apply=True)
     assert value["applied"] and big.read_bytes() == original
     assert time.time() - os.stat(big).st_mtime < 600
+
+
+def test_a_reload_in_the_middle_of_a_drain_loses_nothing(daemon: Daemon, big: Path) -> None:
+    """Other settings mean other parts over the same files; what still arrives at the old file is theirs to carry."""
+    settings(daemon)
+    daemon.start()
+    with big.open("ab", buffering=0) as late:
+        assert daemon.ask("prune", session=SESSION, apply=True)["applied"]
+        (daemon.home / "config.toml").write_text("[prune]\nmin_gain = 0.2\n")
+        daemon.ask("reload")
+        assert daemon.settled()
+        line = json.dumps({"type": "mode", "mode": "late", "sessionId": SESSION}).encode() + b"\n"
+        late.write(line)
+        assert until(lambda: big.read_bytes().endswith(line))
+    assert until(lambda: len(list(big.parent.iterdir())) == 1)
+    assert big.read_bytes().count(line) == 1

@@ -21,8 +21,7 @@ from tests.daemon.help import Daemon, until
 from tests.daemon.life import SETTINGS, Disk, Life, Sample, live_lines
 
 ROUNDS = int(os.environ.get("FABLED_LIFE", "1"))
-IDLE_BYTES = (64 if os.environ.get("FABLED_LIFE") else 96) << 20
-"""A short life may end before freed memory has gone back; the long one holds the target."""
+IDLE_BYTES = 64 << 20
 pytestmark = [
     pytest.mark.timeout(120 + 40 * ROUNDS),
     pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc"),
@@ -70,10 +69,12 @@ def test_a_life_leaves_nothing_behind_and_loses_nothing(life: Life) -> None:
     assert life.missed == []
     assert life.faults == []
     nothing_open(life)
+    assert rest.rss <= IDLE_BYTES, rest
     found_and_opened(life)
     status = daemon.status()
     assert (status["vanished"], status["failed"], status["unparsed"]) == (0, [], 0)
     assert status["warnings"] == []
+    assert until(lambda: Sample.of(life.pid).rss <= IDLE_BYTES, 45), Sample.of(life.pid)
     said("end", Sample.of(life.pid))
     checked = inside(life, "check", "--deep")
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -85,7 +86,6 @@ def test_a_life_leaves_nothing_behind_and_loses_nothing(life: Life) -> None:
     quiet_log(life)
     counts = ("records", "sessions", "scans", "rescans", "missed_runs", "overflow", "watcher_restarts")
     print({name: status[name] for name in counts})
-    assert rest.rss <= IDLE_BYTES, rest
 
 
 def said(what: str, sample: Sample) -> None:

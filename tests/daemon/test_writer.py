@@ -335,3 +335,19 @@ def test_other_roots_after_a_reload(desk: Desk, tmp_path: Path) -> None:
     desk.writer.use(lambda: Indexer(desk.map, vault, desk.ledger))
     assert until(lambda: desk.found("bittern") == 1)
     assert desk.found("heron") == 1
+
+
+def test_a_request_is_not_kept_waiting_for_a_disk_to_be_freed(desk: Desk) -> None:
+    """Neither one that comes with what waits, nor one that comes while it waits."""
+    path = transcript(desk.root, "one", "a heron stands")
+    desk.start()
+    desk.map.db.execute(f"PRAGMA max_page_count={desk.map.db.pragma('page_count')}")
+    transcript(desk.root, "one", *(f"a bittern booms {number} " + "reed " * 200 for number in range(200)))
+    desk.inbox.add(str(path))
+    assert until(lambda: desk.writer.health.phase == "waiting")
+    late: Future[Any] = Future()
+    desk.inbox.ask(Job("capture", params='{"sessions":["x"]}'), reply=late)
+    with pytest.raises(StorageFault, match="full"):
+        late.result(20)
+    desk.map.db.execute("PRAGMA max_page_count=4294967294")
+    assert until(lambda: desk.writer.health.phase == "idle")
