@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -126,7 +127,14 @@ def _inside(home: str, folder: str, session_id: str, failed: Failed) -> Iterator
         for name in sorted(files):
             path = os.path.join(top, name)
             part = os.path.relpath(path, home)
-            if os.path.islink(path) or not os.path.isfile(path) or not _utf8(part):
+            try:
+                regular = stat.S_ISREG(os.lstat(path).st_mode)
+            except FileNotFoundError:
+                continue
+            except OSError as fault:  # it is there, and it would not be kept: that must be told
+                failed.append({"path": path, "reason": fault.strerror or str(fault)})
+                continue
+            if not regular or not _utf8(part):
                 continue
             inner = part.split("/")[:-1]
             if not name.endswith(".jsonl") or "tool-results" in inner:
