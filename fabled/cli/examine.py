@@ -306,7 +306,7 @@ def _program(seen: Seen) -> Iterator[Finding]:
     found = shutil.which("fabled", path=seen.env.get("PATH"))
     version = ".".join(map(str, sys.version_info[:3]))
     if found is None:
-        fix = "pipx install fabled, or add its folder to PATH"
+        fix = "install it with pipx or uv, or add its folder to PATH"
         yield Finding("program", "warning", "fabled is not on the PATH; hooks and services need it there", fix)
     else:
         yield Finding("program", "ok", f"{found}, Python {version}")

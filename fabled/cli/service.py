@@ -82,7 +82,7 @@ def install(level: str | None, sandbox: bool | None, only_print: bool, no_start:
     say(f"Will run     {program} daemon   at login, low priority, no network")
     notes = []
     if about.passing(facts.command):
-        notes.append(f"{facts.command[0]} lies where things are cleaned away; better: pipx install fabled")
+        notes.append(f"{facts.command[0]} lies where things are cleaned away; better: install it with pipx or uv")
     if unsaid := about.unsaid(os.environ):
         notes.append(f"Not known to the service: {', '.join(unsaid)}. It reads {path(_config_file(settings), style)}")
     level = _level(settings, level, as_json)
