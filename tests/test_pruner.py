@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fabled.answers import answer
 from fabled.errors import NotFound, StorageFault
 from fabled.pruner import Pruner, due
 from fabled.store.files import Scratch
@@ -542,3 +543,13 @@ def test_a_call_larger_than_the_window_still_waits_for_its_result(home: Keeping)
     home.put(transcript, age=60)
     home.index()
     assert [one["code"] for one in home.prune(SESSION)["refused"]] == ["busy"]
+
+
+def test_a_diff_of_equal_states_tells_equal_sizes(home: Keeping) -> None:
+    """Also where the last record has no newline yet."""
+    home.write(SESSION, working_day(20).data[:-1])
+    home.index()
+    home.do("capture", SESSION)
+    with home.reader() as reader:
+        told = answer(reader, "diff", {"session": SESSION})
+    assert told["before_bytes"] == told["after_bytes"] == len(working_day(20).data) - 1

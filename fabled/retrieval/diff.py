@@ -42,8 +42,10 @@ def diff(reader: Reader, params: Params) -> dict[str, Any]:
     with Reading(reader.vault) as files:
         for change in changes:
             told.take(change, a, b, files)
+    size = {one.path: one.logical for one in kept}  # an unfinished last line included, which the Map has not read
     return {
-        "session_id": session_id, "a": a.name, "b": b.name, "before_bytes": a.bytes, "after_bytes": b.bytes,
+        "session_id": session_id, "a": a.name, "b": b.name,
+        "before_bytes": size.get(a.path, a.bytes), "after_bytes": size.get(b.path, b.bytes),
         "est_tokens_before": _sent(reader, a), "est_tokens_after": _sent(reader, b),
         **told.totals.value(), "threads": told.threads(limit),
     }  # fmt: skip
