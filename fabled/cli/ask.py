@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fabled.cli import edge
-from fabled.client import connect
+from fabled.client import absent, connect
 from fabled.errors import Ambiguous, FabledError, NotAnswering
 
 # A search over a large history with a cold disk takes its time; a daemon that takes longer than this hangs.
@@ -69,13 +69,25 @@ def put(method: str, value: Mapping[str, Any], form: str, utc: bool) -> None:
         return
     from fabled import present
 
+    if form == "plain":
+        note_asides(value)
     text = present.text(method, value, edge.style(form, utc))
     (edge.show if form == "text" else edge.put)(text.encode("utf-8", "backslashreplace"))
 
 
+def note_asides(value: Mapping[str, Any]) -> None:
+    """What a person should know of an answer whose form is for programs."""
+    from fabled.present import asides
+
+    for line in asides.unknown(value, edge.style()):
+        edge.note(line)
+
+
 def exit_of(method: str, value: Mapping[str, Any]) -> int:
     """1 where nothing was found, 0 otherwise; faults have their own way out."""
-    return 1 if method in ("search", "recent", "file") and not value.get("results") else 0
+    from fabled.present import found
+
+    return 0 if found(method, value) else 1
 
 
 def _request(method: str, params: Params, form: str, utc: bool, seconds: float | None) -> connect.Reply:
@@ -115,5 +127,6 @@ def _without_daemon(method: str, params: Params) -> dict[str, Any]:
 
     with reading(config.load(os.environ)) as reader:
         value = answers.answer(reader, method, dict(params))
-    edge.note("fabled is not running: answered from the Map as it was last written (start it: fabled daemon)")
+    start = absent.start_line(os.environ)
+    edge.note(f"fabled is not running: answered from the Map as it was last written (start it: {start})")
     return value

@@ -361,8 +361,8 @@ _SHOWN = frozenset(
 
 def _exit(name: str, value: Mapping[str, Any]) -> int:
     """The status a client ends with."""
-    if name in ("search", "recent", "file"):
-        return 0 if value.get("results") else 1
+    if not present.found(name, value):
+        return 1
     return 4 if value.get("refused") and not value.get("applied") else 0
 
 
