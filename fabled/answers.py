@@ -56,6 +56,11 @@ def answer(reader: Reader, method: str, params: Params) -> dict[str, Any]:
     return asked(reader, params)
 
 
+def unfinished(reader: Reader) -> dict[str, Any]:
+    """What an answer lacks where nobody goes on with an index that was begun; {} where it lacks nothing."""
+    return {} if reader.queries.whole() else {"indexing": {"first": True, "under_way": False}}
+
+
 def block_bytes(reader: Reader, params: Params) -> bytes:
     """Exactly the bytes of one record: the answer to `block` that no JSON can carry."""
     reader.queries.refresh()
@@ -156,6 +161,7 @@ def status_counts(reader: Reader, params: Params) -> dict[str, Any]:
     number = counts.pop("generations")
     return {
         **counts,
+        "whole": queries.whole(),
         "vault": {
             "generations": number,
             "bytes": sum(size or 0 for _, size, _ in generations),

@@ -12,7 +12,7 @@ from typing import Any
 
 from fabled.cli import edge
 from fabled.client import absent, connect
-from fabled.errors import Ambiguous, FabledError, NotAnswering
+from fabled.errors import Ambiguous, FabledError, NotAnswering, NotFound
 
 # A search over a large history with a cold disk takes its time; a daemon that takes longer than this hangs.
 ANSWER_SECONDS = 60.0
@@ -79,7 +79,7 @@ def note_asides(value: Mapping[str, Any]) -> None:
     """What a person should know of an answer whose form is for programs."""
     from fabled.present import asides
 
-    for line in asides.unknown(value, edge.style()):
+    for line in (*asides.unknown(value, edge.style()), *asides.indexing(value, edge.style())):
         edge.note(line)
 
 
@@ -114,6 +114,9 @@ def _told(head: bytes) -> FabledError:
         candidates = tuple(str(one) for one in data.get("candidates") or ())
         message, hint = str(error["message"]), str(data.get("hint") or "")
         fault = Ambiguous(message, candidates, hint) if candidates else FabledError(message, hint)
+        if data.get("code") == NotFound.code:
+            fault = NotFound(message, hint)
+            fault.indexing = data.get("indexing")
         fault.code = str(data.get("code") or "failed")
         fault.exit = int(data.get("exit") or 1)
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -123,10 +126,22 @@ def _told(head: bytes) -> FabledError:
 
 def _without_daemon(method: str, params: Params) -> dict[str, Any]:
     from fabled import answers, config
-    from fabled.cli.here import reading
+    from fabled.cli.here import reading, written_to
 
-    with reading(config.load(os.environ)) as reader:
-        value = answers.answer(reader, method, dict(params))
+    settings = config.load(os.environ)
+    with reading(settings) as reader:
+        unfinished = answers.unfinished(reader)
+        if unfinished and written_to(settings):
+            unfinished["indexing"]["under_way"] = True
+        try:
+            value = answers.answer(reader, method, dict(params)) | unfinished
+        except NotFound as fault:
+            from fabled import present
+
+            if unfinished:
+                told = fault.indexing = unfinished["indexing"]
+                fault.hint = present.not_yet(told, fault.hint)
+            raise
     start = absent.start_line(os.environ)
     edge.note(f"fabled is not running: answered from the Map as it was last written (start it: {start})")
     return value

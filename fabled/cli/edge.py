@@ -22,7 +22,7 @@ from typing import Any
 import click
 
 from fabled.client import connect, streams
-from fabled.errors import Ambiguous, BadConfig, BadRequest, FabledError, OutputFault
+from fabled.errors import Ambiguous, BadConfig, BadRequest, FabledError, NotFound, OutputFault
 from fabled.present import Style, visible
 
 INTERRUPTED = 130
@@ -73,6 +73,8 @@ def _tell(fault: click.ClickException | FabledError, arguments: Sequence[str]) -
         error["candidates"] = list(fault.candidates)
     if isinstance(fault, BadConfig):
         error["problems"] = list(fault.problems)
+    if isinstance(fault, NotFound) and fault.indexing is not None:
+        error["indexing"] = dict(fault.indexing)
     if wants_json(arguments) and not isinstance(fault, OutputFault):
         put_json({"error": error})
     streams.tell("\n".join(line for line in _lines(fault) if line))

@@ -129,6 +129,7 @@ def report(output: str | None, as_json: bool, utc: bool, **filters: Any) -> int:
         edge.put_text(finish(lines, edge.style()))
         return 1
 
+    ask.note_asides(value)
     document = page.report(value, edge.style(utc=utc)).encode("utf-8", "backslashreplace")
     return _write(output or "fabled-report.html", document, {}, plural(len(value.get("days") or []), "day"), False)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fabled.present.terminal import Style, fit, one_line, path
+from fabled.present.terminal import Style, count, fit, one_line, path, plural
 
 Value = Mapping[str, Any]
 
@@ -34,6 +34,30 @@ def found(method: str, value: Value) -> bool:
 def unknown(value: Value, style: Style) -> list[str]:
     """One line for each thing asked for that is not known, with what is called nearly so."""
     return [_missing(one, style) for one in value.get("unknown") or []]
+
+
+def indexing(value: Value, style: Style) -> list[str]:
+    """How far the index is, where an answer may lack something for it."""
+    told = value.get("indexing")
+    if not told:
+        return []
+    if not told.get("under_way"):
+        return ["The first index was not finished; results are of what was read.  Go on with it:  fabled index"]
+    return [f"{how_far(told)}; results are of what is read so far."]
+
+
+def how_far(told: Value) -> str:
+    """`First index under way: 34 of 120 files`."""
+    what = "First index under way" if told.get("first") else "Index catching up"
+    files = f": {count(told['files_done'])} of {plural(told['files'], 'file')}" if told.get("files") else ""
+    return f"{what}{files}"
+
+
+def not_yet(told: Value, hint: str) -> str:
+    """The next step after something was not found while the index is not whole."""
+    if not told.get("under_way"):
+        return "the first index was not finished: fabled index"
+    return f"{how_far(told).lower()}; try again in a while" + (f", or {hint}" if hint else "")
 
 
 def _missing(one: Value, style: Style) -> str:
