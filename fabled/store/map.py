@@ -128,6 +128,8 @@ class Map(Lookups):
 
     def _fold_queued(self, batch: Batch) -> None:
         """Hides a queued text that a prompt, or a queued command, repeats (case A13), whichever came first."""
+        repeated: list[tuple[int, int, int]] = []
+        said: dict[tuple[int, int], bool] = {}
         for session, kind, key, record in batch.links:
             if kind not in (s.SAID_PROMPT, s.SAID_COMMAND, s.SAID_QUEUE):
                 continue
@@ -140,8 +142,15 @@ class Map(Lookups):
             ):
                 self.db.execute("UPDATE records SET hidden=hidden|2 WHERE id=?", (record,))
             for later in range(kind + 1, s.SAID_QUEUE + 1):
-                for repeated in self.linked(session, later, key):
-                    self.db.execute("UPDATE records SET hidden=hidden|2 WHERE id=?", (repeated,))
+                if (session, later) not in said:
+                    said[session, later] = self.has_links(session, later)
+                if said[session, later]:
+                    repeated.append((session, later, key))
+        self.db.executemany(
+            "UPDATE records SET hidden=hidden|2 "
+            "WHERE id IN (SELECT record FROM links WHERE session=? AND kind=? AND key=?)",
+            repeated,
+        )
 
     def _shared(self, batch: Batch) -> None:
         """Notes which sessions share records with the new ones: their memberships depend on each other."""
