@@ -41,6 +41,7 @@ class FileScan:
         twins: dict[bytes, Twin],
         known: FileRow | None,
         whole: bool,
+        homeless: bool = False,
     ) -> None:
         self.scan = scan
         self.map = scan.map
@@ -51,6 +52,10 @@ class FileScan:
         """checksum → record of the lines this file held before"""
         self.twins = twins
         """checksum → what is known of a line that another state of this transcript holds"""
+        self.homeless = homeless
+        """none of the lines that are known names a project"""
+        self.elsewhere: str | None = None
+        """the last working folder that this file's folder was not named for"""
         self.unlike: set[int] = set()
         """records whose best copy this file has changed: `twins` is behind"""
         self.met: set[int] = set()
@@ -136,7 +141,7 @@ class FileScan:
             if (
                 (self.old or self.twins)
                 and not line.cuts
-                and self.row.project is not None
+                and (self.row.project is not None or self.homeless)
                 and (self.row.agent is None or self.agent_key is not None)
                 and self._recognised(digest(data), line.offset, len(data), line.number)
             ):
@@ -220,8 +225,9 @@ class FileScan:
         session = self.session_of.get(name)
         if session is None:
             session = self._session(name)
-        if row.project is None and facts.cwd is not None:
+        if row.project is None and facts.cwd is not None and facts.cwd != self.elsewhere:
             row.project = project_of(facts.cwd, self.place.folder)
+            self.elsewhere = facts.cwd
         uuid = facts.uuid or check[:8]
         if self.again:
             again = self.again.get(offset)

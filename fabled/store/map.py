@@ -129,6 +129,8 @@ class Map(Lookups):
 
     def _fold_queued(self, batch: Batch) -> None:
         """Hides a queued text that a prompt, or a queued command, repeats (case A13), whichever came first."""
+        repeated: list[tuple[int, int, int]] = []
+        said: dict[tuple[int, int], bool] = {}
         for session, kind, key, record in batch.links:
             if kind not in (s.SAID_PROMPT, s.SAID_COMMAND, s.SAID_QUEUE):
                 continue
@@ -141,13 +143,19 @@ class Map(Lookups):
             ):
                 self._fold(record)
             for later in range(kind + 1, s.SAID_QUEUE + 1):
-                for repeated in self.linked(session, later, key):
-                    self._fold(repeated)
+                if (session, later) not in said:
+                    said[session, later] = self.has_links(session, later)
+                if said[session, later]:
+                    repeated.append((session, later, key))
+        sql = "SELECT record FROM links WHERE session=? AND kind=? AND key=?"
+        for wanted in repeated:
+            for (record,) in self.db.execute(sql, wanted).fetchall():
+                self._fold(record)
 
     def _fold(self, record: int) -> None:
         """Hides one record, which is no turn of its thread any more."""
         row = self.db.execute(f"SELECT thread, {COUNTED} FROM records WHERE id=? AND hidden&2=0", (record,)).fetchone()
-        if row is not None and row[0] is not None:
+        if row[0] is not None:
             thread, turns, _, tokens = row
             self.db.execute("UPDATE threads SET turns=turns-?, tokens=tokens-? WHERE id=?", (turns, tokens, thread))
         self.db.execute("UPDATE records SET hidden=hidden|2 WHERE id=?", (record,))
