@@ -31,10 +31,11 @@ from .retrieval import (
     thread,
     threads_like,
 )
-from .retrieval.cards import better, card, cards, cards_due
-from .retrieval.common import Params, iso, number_of, text_of, title
+from .retrieval.cards import card, cards, cards_due
+from .retrieval.common import Params, iso, number_of, text_of
 from .retrieval.scope import Scope, moment_of, scope_of
 from .retrieval.terms import terms
+from .retrieval.titles import session_titles
 
 __all__ = ["METHODS", "Reader", "answer", "block_bytes", "resolved"]
 
@@ -73,11 +74,11 @@ def sessions(reader: Reader, params: Params) -> dict[str, Any]:
     offset = number_of(params, "offset", 0, 0, 10**9)
     limit = number_of(params, "limit", 10**9, 1, 10**9)
     shown = []
-    for row in rows[offset : offset + limit]:
-        number = row.pop("id")
-        named, first = reader.queries.session_title(number), reader.queries.first_prompt(number)
-        name = named or better(first) or first
-        shown.append({**row, "title": title(name), "first_ts": iso(row["first_ts"]), "last_ts": iso(row["last_ts"])})
+    listed = rows[offset : offset + limit]
+    names = session_titles(reader, [row["id"] for row in listed])
+    for row in listed:
+        name = names[row.pop("id")]
+        shown.append({**row, "title": name, "first_ts": iso(row["first_ts"]), "last_ts": iso(row["last_ts"])})
     return {"total": len(rows), "offset": offset, "sessions": shown, **scope.missing}
 
 

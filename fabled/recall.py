@@ -19,7 +19,8 @@ from typing import Any
 
 from .errors import BadRequest, FabledError
 from .retrieval import Reader, search, thread
-from .retrieval.common import Params, find_record, iso, number_of, text_of, thread_id, title
+from .retrieval.common import Params, find_record, iso, number_of, text_of, thread_id
+from .retrieval.titles import titles
 from .store.reading import Reading
 from .store.rows import Thread
 from .transcript import frame as f
@@ -163,12 +164,13 @@ def _own(reader: Reader, session: str | None, limit: int) -> list[Thread]:
 
 def _rows(reader: Reader, threads: Sequence[Thread]) -> list[dict[str, Any]]:
     """Threads as search lists them."""
+    names = titles(reader, threads)
     return [
         {
             "thread": thread_id(one),
             "session_id": one.session_id,
             "project": one.project,
-            "title": title(one.title or reader.queries.session_title(one.session)),
+            "title": names[one.id],
             "last_ts": iso(one.last_ts),
             "turns": one.turns,
             "est_tokens": one.tokens,

@@ -424,6 +424,46 @@ def test_a_prompt_taken_back_is_a_branch(home: Home, ask: Ask) -> None:
     assert [turn["label"] for turn in other["turns"]] == ["main", "main"]
 
 
+def test_a_thread_has_one_title_and_one_count_of_turns_in_every_answer(home: Home, ask: Ask) -> None:
+    """What is called /review and has six turns is so wherever it is named: thoughts count, a queued text that a
+    prompt repeats does not, an abandoned branch does, a subagent's turns are told apart."""
+    one = talk()
+    one.put({"type": "system", "subtype": "informational", "content": "blank", "sessionId": one.session})
+    command = "<command-message>review</command-message>\n<command-name>/review</command-name>\n"
+    first = one.user(f"{command}<command-args>the plover's nest</command-args>")
+    one.thinking("Where is it?")
+    call = one.call("Task", {"prompt": "look for the nest", "description": "look"})
+    one.result(call, "in the marsh")
+    put(home, one)
+    one.queue("and quickly")
+    one.assistant("It is in the marsh.")
+    one.add("attachment", attachment={"type": "queued_command", "prompt": "and quickly"}, promptId=one.prompt)
+    side = Transcript(session=one.session, agent="a1b2", sidechain=True)
+    side.user("look for the nest")
+    side.assistant("Found it.")
+    home.write(f"{APP}/{one.session}/subagents/agent-a1b2.jsonl", side.data)
+    put(home, one)
+    thread, (row,) = first["promptId"], ask("search", query="plover", all=True)["results"]
+    whole = ask("thread", id=thread, budget=0)
+    every = ask("thread", id=thread, budget=0, subagents=True, branches=True)
+    assert (len(whole["turns"]), len(every["turns"]), whole["subagent_turns"]) == (6, 8, 2)
+    told = {
+        "search": row, "recent": ask("recent")["results"][0], "cards": ask("cards")["cards"][0],
+        "card": ask("card", id=thread), "report": ask("report")["threads"][0],
+    }  # fmt: skip
+    counts = {name: one["turns"] for name, one in told.items()}
+    counts |= {"thread": whole["total_turns"], "all of it": every["total_turns"]}
+    assert counts == dict.fromkeys(counts, 6)
+    assert row["est_tokens"] == whole["total_tokens"] == every["total_tokens"] == told["report"]["est_tokens"]
+    told |= {
+        "thread": whole, "export": ask("export", id=thread), "session": ask("sessions")["sessions"][0],
+        "completion": ask("threads_like", prefix=thread[:6])["threads"][0], "report": ask("report")["sessions"][0],
+        "overview": ask("overview")["results"][0]["last"],
+    }  # fmt: skip
+    names = {name: one["title"] for name, one in told.items()}
+    assert names == dict.fromkeys(names, "/review the plover's nest")
+
+
 def test_records_without_thread_are_listed(home: Home, ask: Ask) -> None:
     """A record whose parent nobody knows is found, and its session's unattached records are a thread to look at."""
     one = talk()

@@ -65,6 +65,7 @@ class Opened:
 @contextmanager
 def opened(settings: Config) -> Iterator[Opened]:
     """Map, Ledger and Vault for writing. Raises AlreadyRunning where another process has them."""
+    from fabled.daemon import memory
     from fabled.indexer import Indexer
     from fabled.store.files import Lock, private_folder
     from fabled.store.ledger import Ledger
@@ -82,6 +83,7 @@ def opened(settings: Config) -> Iterator[Opened]:
             f"another fabled{f' (pid {owner})' if owner else ''} is writing, or a daemon is just starting or stopping",
             "try again in a moment",
         )
+    memory.collect_seldom()
     try:
         map_ = Map(where.map_db)
         try:

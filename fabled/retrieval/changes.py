@@ -15,10 +15,10 @@ from ..store.reading import Reading
 from ..transcript import edits, render
 from ..transcript.text import key64
 from . import unknown
-from .citations import named
 from .common import Params, Reader, block_id, is_side, iso, number_of, text_of, thread_id
 from .scope import moment_of, scope_of
 from .search import resume
+from .titles import titles
 
 DEFAULT_LIMIT = 50
 LARGEST_LIMIT = 1_000
@@ -171,11 +171,12 @@ class _Look:
         queries = self._reader.queries
         threads = queries.threads({row["thread"] for row in rows if row["thread"] is not None})
         live = queries.live({row["session"] for row in rows})
+        names = titles(self._reader, threads.values())
         for row in rows:
             thread = threads.get(row["thread"])
             row.pop("session")
             row["thread"] = thread_id(thread) if thread else f"unattached@{row['session_id']}"
-            row["title"] = named(self._reader, thread) if thread else ""
+            row["title"] = names[thread.id] if thread else ""
             row["first_ts"] = iso(thread.first_ts) if thread else row["ts"]
             row["last_ts"] = iso(thread.last_ts) if thread else row["ts"]
             row["resume"] = resume(thread, live) if thread else None

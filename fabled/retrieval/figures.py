@@ -15,8 +15,9 @@ from ..errors import BadRequest, FabledError
 from ..store.figures import Figures
 from ..store.kept import reading
 from ..store.ledger import Entry, Kept
-from .common import Params, Reader, find_thread, iso, number_of, text_of, thread_id, title
+from .common import Params, Reader, find_thread, iso, number_of, text_of, thread_id
 from .scope import moment_of, scope_of
+from .titles import session_titles, title_of, titles
 
 SPARK_DAYS = 30
 BUSIEST, LARGEST, MOST_RECALLED = 15, 12, 10
@@ -83,6 +84,9 @@ def report(reader: Reader, params: Params) -> dict[str, Any]:
         by_session[one.session][one.day] = one.bytes
     grown = sorted(by_session, key=lambda number: (-sum(by_session[number].values()), number))
     most = sorted({*grown[:LARGEST], *_most(saved, LARGEST, sums)}, key=lambda n: (-sum(by_session[n].values()), n))
+    called = session_titles(reader, most)
+    busiest = sums.figures.busiest(sums.since, sums.until, sums.only, BUSIEST)
+    names = titles(reader, busiest)
     return {
         "made_at": iso(round(time.time() * 1000)),
         "since": iso(sums.since),
@@ -93,7 +97,7 @@ def report(reader: Reader, params: Params) -> dict[str, Any]:
         "sessions": [
             {
                 "session_id": sums.sessions[number]["session_id"],
-                "title": _title(reader, number),
+                "title": called[number],
                 "project": sums.project(number),
                 "live_bytes": sums.sessions[number]["bytes"],
                 "written_bytes": sum(by_session[number].values()),
@@ -106,13 +110,13 @@ def report(reader: Reader, params: Params) -> dict[str, Any]:
         "threads": [
             {
                 "thread": thread_id(one),
-                "title": title(one.title),
+                "title": names[one.id],
                 "project": one.project or "",
                 "turns": one.turns,
                 "est_tokens": one.tokens,
                 "first_ts": iso(one.first_ts),
             }
-            for one in sums.figures.busiest(sums.since, sums.until, sums.only, BUSIEST)
+            for one in busiest
         ],
         "prune": {
             "prunes": len(sums.prunes),
@@ -219,7 +223,7 @@ def _recall(reader: Reader, sums: _Sums) -> dict[str, Any]:
         except FabledError:  # forgotten, or of another machine
             shown.append({"thread": ref, "title": "", "times": times})
             continue
-        shown.append({"thread": thread_id(found), "title": title(found.title), "times": times})
+        shown.append({"thread": thread_id(found), "title": title_of(reader, found), "times": times})
     return {
         "recalls": len(sums.recalls),
         "sessions": len({one[0] for one in sums.recalls}),
@@ -248,10 +252,6 @@ def _standing(kept: Iterable[Kept]) -> list[Kept]:
 
 def _gain(prune: Entry) -> int:
     return prune.base_length - (prune.new_length or 0)
-
-
-def _title(reader: Reader, number: int) -> str:
-    return title(reader.queries.session_title(number) or reader.queries.first_prompt(number))
 
 
 def _per_day(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:

@@ -28,12 +28,12 @@ from ..transcript import text as t
 from ..transcript.record import uuid_text
 from ..transcript.segment import WIDE, normal
 from . import unknown
-from .cards import titles
-from .common import Params, Reader, ambiguous, is_side, iso, number_of, text_of, thread_id, title
+from .common import Params, Reader, ambiguous, is_side, iso, number_of, text_of, thread_id
 from .pattern import Pattern, find
 from .rank import Ranking, rank
 from .scope import Scope, scope_of
 from .terms import facets
+from .titles import titles
 
 KINDS = {
     "prompt": (t.PROMPT,),
@@ -439,7 +439,7 @@ def _results(
                 "prompt_id": thread.prompt if thread else None,
                 "session_id": owner.session_id,
                 "project": owner.project,
-                "title": (names.get(thread.id) if thread else None) or _title(reader, thread),
+                "title": names[thread.id] if thread else "",
                 "score": float(f"{-hit.score:.6g}") + 0.0,
                 "first_ts": iso(thread.first_ts if thread else record.ts),
                 "last_ts": iso(thread.last_ts if thread else record.ts),
@@ -459,12 +459,6 @@ def _results(
             }
         )
     return shown
-
-
-def _title(reader: Reader, thread: Thread | None) -> str:
-    if thread is None:
-        return ""
-    return title(thread.title or reader.queries.session_title(thread.session))
 
 
 def resume(what: Thread | Record, live: Container[int]) -> str | None:
