@@ -333,7 +333,7 @@ class _Source:
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
             return cls(path, problems=(f"{path}:{line}: not UTF-8 text. Save the file as UTF-8.",))
-        lines = tuple(text.split("\n"))
+        lines = tuple(text.replace("\r\n", "\n").split("\n"))
         try:
             return cls(path, lines, tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
@@ -392,13 +392,26 @@ def _take(
         taken = msgspec.convert(value, fields[name], strict=strict)
     except msgspec.ValidationError as error:
         choices = get_args(fields[name]) if get_origin(fields[name]) is Literal else ()
-        said = f"Expected one of {', '.join(choices)}" if choices else str(error).replace("`", "")
-        yield f"{at}: {dotted}: {said[:1].lower()}{said[1:]}."
+        said = f"expected one of {', '.join(choices)}" if choices else _worded(str(error))
+        yield f"{at}: {dotted}: {said}."
         return
     if isinstance(taken, float) and not math.isfinite(taken):
         yield f"{at}: {dotted}: expected a finite number."
         return
     values[dotted] = taken
+
+
+_WORDS = {
+    "array": "a list", "bool": "true or false", "float": "a number", "int": "a whole number", "object": "a table",
+    "str": "text", "datetime": "a date", "date": "a date", "null": "nothing",
+}  # fmt: skip
+
+
+def _worded(said: str) -> str:
+    """msgspec's words without the names of types: "expected a number >= 0.01, got text"."""
+    plain = re.sub(r"`(\w+)(?: \| null)?", lambda kind: f"`{_WORDS.get(kind[1], kind[1])}", said).replace("`", "")
+    plain = re.sub(r" - at \$\[(\d+)\]", lambda place: f" in entry {int(place[1]) + 1}", plain)
+    return plain[:1].lower() + plain[1:]
 
 
 def _suggestion(dotted: str) -> str:
@@ -516,6 +529,9 @@ def default_of(name: str, env: Mapping[str, str]) -> Any:
 
 def kind_of(name: str) -> Any:
     """The type a setting's value has; raises BadRequest for a name that is none, with the one that may be meant."""
+    if name in TABLES:
+        below = ", ".join(one for one in setting_names() if one.startswith(f"{name}."))
+        raise BadRequest(f"{name} is a table of settings: {below}", f"fabled config get {below.partition(',')[0]}")
     if name not in setting_names():
         raise BadRequest(f"no setting {name}.{_suggestion(name)}", "fabled config lists them all")
     table, _, key = name.rpartition(".")
