@@ -198,11 +198,16 @@ def places(env: Mapping[str, str]) -> Places:
 def cleanup_days(places: Places) -> int:
     """After how many days the client deletes transcripts: `cleanupPeriodDays` of its settings, else 30."""
     try:
-        with open(os.path.join(places.claude, "settings.json"), "rb") as file:
+        with open(os.path.join(places.claude, "settings.json"), "rb", opener=_at_once) as file:
             days = msgspec.json.decode(file.read(1 << 20), type=dict).get("cleanupPeriodDays")
     except (OSError, msgspec.MsgspecError):
         return 30
     return int(days) if isinstance(days, int | float) and 0 < days < 10**6 else 30
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Opens without waiting for whoever would write into a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _platform_folders(env: Mapping[str, str]) -> tuple[str, str, str]:
@@ -318,9 +323,9 @@ class _Source:
     def read(cls, path: str) -> _Source:
         """A missing file is an empty one; any other trouble is a problem to report."""
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=_at_once) as file:
                 return cls.of(path, file.read())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return cls(path)
         except OSError as error:
             return cls(path, problems=(f"{path}: cannot be read: {error.strerror}.",))

@@ -20,6 +20,7 @@ import click
 
 import fabled
 from fabled.cli import ask, edge, examine, journal, options
+from fabled.cli.findings import Seen
 from fabled.client import connect
 from fabled.errors import OutputFault
 
@@ -62,7 +63,7 @@ def _status() -> Mapping[str, Any] | None:
         return None
 
 
-def _bundle(output: str | None, value: Mapping[str, Any], seen: examine.Seen) -> str:
+def _bundle(output: str | None, value: Mapping[str, Any], seen: Seen) -> str:
     """One archive of small readable files. The home's path becomes `~`: it holds a name."""
     name = f"fabled-report-{time.strftime('%Y%m%d-%H%M%S')}"
     path = os.path.abspath(output or f"{name}.tar.gz")
