@@ -5,7 +5,6 @@ Sums come from `store.figures`, what was kept and pruned from the Ledger; drawin
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -16,8 +15,8 @@ from ..errors import BadRequest, FabledError
 from ..store.figures import Figures
 from ..store.kept import reading
 from ..store.ledger import Entry, Kept
-from ..transcript import query as q
 from .common import Params, Reader, find_thread, iso, number_of, text_of, thread_id
+from .scope import moment_of, scope_of
 from .titles import session_titles, title_of, titles
 
 SPARK_DAYS = 30
@@ -30,10 +29,10 @@ class _Sums:
 
     def __init__(self, reader: Reader, params: Params) -> None:
         now = time.time()
-        self.since, self.until = (_moment(params, name, now) for name in ("since", "until"))
+        self.since, self.until = (moment_of(params, name, now) for name in ("since", "until"))
         self.figures = Figures(reader.queries)
-        name = text_of(params, "project")
-        wanted = None if name is None else _of_project(reader, name)
+        self.scope = scope_of(reader, params, within=False)
+        wanted = self.scope.sessions
         self.sessions = {row["id"]: row for row in reader.queries.session_list(wanted, None, None)}
         self.only = None if wanted is None else tuple(self.sessions)
         self.numbers = {row["session_id"]: number for number, row in self.sessions.items()}
@@ -72,6 +71,7 @@ def stats(reader: Reader, params: Params) -> dict[str, Any]:
         "rows": rows[:limit],
         "totals": _totals(sums),
         "activity": _spark(Counter(_per_day((one.day, one.records) for one in sums.written))),
+        **sums.scope.missing,
     }
 
 
@@ -125,6 +125,7 @@ def report(reader: Reader, params: Params) -> dict[str, Any]:
             "sessions": len({one.session_id for one in sums.prunes}),
         },
         "recall": _recall(reader, sums),
+        **sums.scope.missing,
     }
 
 
@@ -268,20 +269,3 @@ def _spark(days: Counter[str] | dict[str, int]) -> list[int]:
 
 def _day(at: int) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(at))
-
-
-def _moment(params: Params, name: str, now: float) -> int | None:
-    value = text_of(params, name)
-    if value is None:
-        return None
-    found = q.moment(value, now, end=name == "until")
-    if found is None:
-        raise BadRequest(f"{name}: {value} is no time", "an ISO date or time, or 90m, 3h, 2d, 6w")
-    return round(found * 1000)
-
-
-def _of_project(reader: Reader, name: str) -> tuple[int, ...]:
-    found: tuple[int, ...] = ()
-    for spelling in (name, name.rstrip("/"), os.path.realpath(os.path.expanduser(name)) if "/" in name else name):
-        found = found or reader.queries.sessions_of_project(spelling)
-    return found
