@@ -161,10 +161,12 @@ def size(byte_count: float) -> str:
             break
     digits = 2 if byte_count < 10 and unit in ("GB", "TB") else 1 if byte_count < 100 else 0
     figure = f"{byte_count:.{digits}f}"
-    return f"{figure.removesuffix('.0')} {unit}"
+    return f"{figure.removesuffix('.00').removesuffix('.0')} {unit}"
 
 
 def tokens(number: float) -> str:
+    if number >= 999_950:
+        return f"~{number / 1e6:.1f}M tok"
     return f"~{number / 1000:.1f}k tok" if number >= 1000 else f"~{number:.0f} tok"
 
 
