@@ -654,6 +654,82 @@ def test_a_project_that_nobody_knows_is_said_to_be_so() -> None:
         "results": [],
         "total": 0,
         "scope": {"by": "project", "project": "nosuch", "known": False},
+        "unknown": [{"filter": "project", "value": "nosuch", "near": []}],
     }
     style = present.Style(color=False, width=80, utf8=True, now=0, utc=True, form="text", home="/home/ana")
     assert "No project nosuch is known" in present.text("search", value, style)
+
+
+@pytest.fixture
+def known(home: Home, ask: Ask) -> Ask:
+    """A history in which a project, a tool, a file and a term have names."""
+    one = talk(cwd="/home/ana/indexer")
+    one.user("where is the heron")
+    call = one.call("Bash", {"command": "git rebase main"})
+    one.result(call, "done")
+    one.call("Edit", {"file_path": "/home/ana/indexer/src/watch.py", "old_string": "a", "new_string": "b"})
+    put(home, one, folder="-home-ana-indexer")
+    home.indexer.derive_terms()
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "near", "why"),
+    [
+        ("tool", "Bsah", ["Bash"], None),
+        ("project", "indexr", ["/home/ana/indexer"], None),
+        ("project", "/home/ana/src/indexer", ["/home/ana/indexer"], None),
+        ("file", "wacth.py", ["/home/ana/indexer/src/watch.py"], None),
+        ("term", "git rebsae", ["git rebase"], None),
+        ("role", "usr", ["user"], "there are user, assistant, tool, system"),
+        ("session", make_uuid("nobody"), [], None),
+        ("session", "123", [], "a shortened id has at least 6 characters"),
+        ("session", "PROMPT", [], f"that is a thread of session {make_uuid('s1')[:8]}"),
+    ],
+)
+@pytest.mark.parametrize("option", [True, False])
+def test_a_name_that_nothing_has_is_told_with_those_near(
+    known: Ask, name: str, value: str, near: list[str], why: str | None, option: bool
+) -> None:
+    """As an option and in the query alike; where all names are known nothing is said."""
+    if value == "PROMPT":
+        value = known("search", query="heron", all=True)["results"][0]["prompt_id"]
+    if option and name == "role":
+        pytest.skip("as an option it is wrong usage")
+    asked: dict[str, Any] = {name: value} if option else {}
+    query = "heron" if option else f'heron {name}:"{value}"'
+    found = known("search", query=query, all=name != "project", **asked)
+    assert found["results"] == []
+    assert found["unknown"] == [{"filter": name, "value": value, "near": near, **({"why": why} if why else {})}]
+    assert "unknown" not in known("search", query="zebra tool:Bash term:git role:user", all=True)
+
+
+def test_what_is_no_time_is_said_to_be_text(known: Ask) -> None:
+    """The words are looked for, and the answer says that nothing was bounded by them."""
+    found = known("search", query="heron since:yestreday", all=True)
+    assert found["total"] == 1
+    assert found["unknown"] == [{"filter": "since", "value": "yestreday", "near": [], "why": "no time"}]
+
+
+@pytest.mark.parametrize("method", ["sessions", "projects", "terms", "cards", "stats", "report", "recent", "search"])
+def test_every_answer_about_a_project_knows_the_same_projects(known: Ask, method: str) -> None:
+    """By path, by folder's name, by its last part, with a slash behind; and the same is said of one that is none."""
+    words = {"query": "heron"} if method == "search" else {}
+    for name in ("/home/ana/indexer", "-home-ana-indexer", "indexer", "/home/ana/indexer/", "/home/ana/x/../indexer"):
+        assert "unknown" not in known(method, project=name, **words), name
+    (told,) = known(method, project="indexr", **words)["unknown"]
+    assert (told["filter"], told["near"]) == ("project", ["/home/ana/indexer"])
+
+
+def test_an_id_of_another_kind_is_told_what_it_is(known: Ask) -> None:
+    (row,) = known("search", query="heron", all=True)["results"]
+    session, thread, uuid = row["session_id"], row["prompt_id"], row["uuid"]
+    for method, params, said in (
+        ("thread", {"id": session[:8]}, "that is a session"),
+        ("block", {"id": session}, "that is a session"),
+        ("block", {"id": thread[:8]}, f"that is a thread of session {session[:8]}"),
+        ("recent", {"session": thread[:8]}, f"that is a thread of session {session[:8]}"),
+        ("generations", {"session": uuid}, f"that is a record of session {session[:8]}"),
+    ):
+        with pytest.raises(errors.NotFound, match=said):
+            known(method, **params)

@@ -41,6 +41,16 @@ def reading(settings: Config) -> Iterator[Reader]:
         queries.close()
 
 
+def written_to(settings: Config) -> bool:
+    """Whether some process has the Map for writing, by the word it left in the lock. Taking the lock to find out could
+    stop one that is just starting."""
+    from fabled.store.files import Lock
+    from fabled.store.owners import running
+
+    owner = Lock(settings.places.lock).owner()
+    return owner is not None and running(owner)
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """What the daemon's writer owns, owned by this process."""

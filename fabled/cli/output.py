@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
@@ -126,8 +125,7 @@ def put(chunks: Iterable[bytes]) -> None:
         for data in chunks:
             spool.write(data)
         spool.seek(0)
-        terminal = sys.stdout is not None and sys.stdout.isatty()
-        if terminal:
+        if edge.on_terminal():
             from fabled.present import visible
 
             edge.show(visible(spool.read().decode("utf-8", "backslashreplace")).encode("utf-8", "backslashreplace"))

@@ -13,8 +13,8 @@ import click
 
 from fabled.cli import ask, edge, options, output
 from fabled.errors import NotFound, StaleIndexError
+from fabled.present.terminal import finish, plural, short, size
 from fabled.present.terminal import path as shown_path
-from fabled.present.terminal import plural, short, size
 
 FORMATS = ("md", "html", "jsonl")
 
@@ -118,7 +118,7 @@ def _records(rows: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
 
 @click.command()
 @click.option("-o", "--output", "to", metavar="FILE", help="Where to; - is stdout.  [default: fabled-report.html]")
-@click.option("--project", metavar="P", help="Only this project: its path, or its folder's name.")
+@options.project()
 @click.option("--since", metavar="TIME", help="Only what was written since: an ISO date, or 3h, 2d, 6w ago.")
 @click.option("--until", metavar="TIME", help="The same, for the end.")
 @options.output
@@ -136,11 +136,19 @@ def report(to: str | None, as_json: bool, utc: bool, **filters: Any) -> int:
     if not as_json and not output.to_stdout(to):
         output.place(to)
     value = ask.fetch("report", {name: given for name, given in filters.items() if given is not None})
+    nothing = bool(value.get("unknown"))
     if as_json:
         edge.put_json({key: given for key, given in value.items() if key != "v"})
-        return 0
+        return 1 if nothing else 0
+    from fabled.present import asides
     from fabled.present import report as page
 
+    if nothing:
+        lines = ["No page was made.", *asides.unknown(value, edge.style())]
+        edge.put_text(finish(lines, edge.style()))
+        return 1
+
+    ask.note_asides(value)
     document = page.report(value, edge.style(utc=utc)).encode("utf-8", "backslashreplace")
     return _write(to, [document], {}, plural(len(value.get("days") or []), "day"), False)
 
@@ -153,7 +161,8 @@ def _write(to: str | None, chunks: Iterable[bytes], told: Mapping[str, Any], wor
             edge.put_json({**told, "text": b"".join(chunks).decode("utf-8", "surrogateescape")})
             return 0
         output.put(chunks)
-        edge.note(f"{short(str(told.get('thread') or ''))} {words}.".strip())
+        if not edge.on_terminal():
+            edge.note(f"{short(str(told.get('thread') or ''))} {words}.".strip())
         return 0
     path, length = output.write(to or "", chunks)
     if as_json:

@@ -108,6 +108,8 @@ class Indexer:
             # This load, or one that a fault or the pieces of a long pass cut short; a stop leaves it for later.
             if self._care.loading and not totals.stopped and (bulk or paths is None):
                 self._care.bulk(False)
+            if paths is None and not totals.stopped and not self.map.is_whole():
+                self.map.mark_whole(int(time.time()))
             counts = self._care.counts() if count else {}
         except BaseException:
             self._start_over()

@@ -95,9 +95,7 @@ def _scope(value: Value, style: Style) -> str:
 def _nothing(value: Value, style: Style) -> list[str]:
     query = one_line(str(value.get("query") or ""))
     lines = [f"Nothing found for {query}." if query else "Nothing found: the query is empty."]
-    if (value.get("scope") or {}).get("known") is False:
-        lines.append(f"No project {path(_project(value), style)} is known.  Those that are:  fabled projects")
-    elif _project(value):
+    if _project(value) and (value.get("scope") or {}).get("known") is not False:
         lines.append(f"Looked in {_scope(value, style)}.")
     lines += _looked_at(value, style)
     near = value.get("nearest") or value.get("suggestions") or []

@@ -19,7 +19,8 @@ from ..transcript import text as t
 from ..transcript.card import Card, Material, extract
 from ..transcript.terms import CONCEPT, Tally, relative
 from .common import Params, Reader, find_thread, is_side, iso, number_of, text_of, thread_id
-from .terms import project_sessions, telling
+from .scope import scope_of
+from .terms import telling
 from .titles import key_of, spoken
 
 DEFAULT_LIMIT, LARGEST_LIMIT = 20, 1_000
@@ -38,7 +39,8 @@ def cards(reader: Reader, params: Params) -> dict[str, Any]:
         raise BadRequest("source must be model or extracted")
     made = kept.made(reader.ledger)
     with reader.queries.snapshot():
-        numbers = cardlist.threads(reader.queries, project_sessions(reader, params))
+        scope = scope_of(reader, params, within=False)
+        numbers = cardlist.threads(reader.queries, scope.sessions)
         found = reader.queries.threads(numbers) if source else {}
         if source:
             numbers = [n for n in numbers if n in found and ((key_of(found[n]) in made) == (source == "model"))]
@@ -51,7 +53,7 @@ def cards(reader: Reader, params: Params) -> dict[str, Any]:
                 own = made.get(key_of(thread))
                 card = own.card if own is not None else _extracted(reader, reading, thread, READ_FOR_LIST)
                 rows.append({**_row(thread), **card.value()})
-    return {"total": len(numbers), "offset": offset, "cards": rows}
+    return {"total": len(numbers), "offset": offset, "cards": rows, **scope.missing}
 
 
 def card(reader: Reader, params: Params) -> dict[str, Any]:
@@ -81,7 +83,8 @@ def cards_due(reader: Reader, params: Params) -> dict[str, Any]:
     waiting = given_up = 0
     due: list[Thread] = []
     with reader.queries.snapshot():
-        numbers = cardlist.threads(reader.queries, project_sessions(reader, params), int((now - quiet) * 1000), least)
+        scope = scope_of(reader, params, within=False)
+        numbers = cardlist.threads(reader.queries, scope.sessions, int((now - quiet) * 1000), least)
         found = reader.queries.threads(numbers)
         for number in numbers:
             thread = found[number]
@@ -104,6 +107,7 @@ def cards_due(reader: Reader, params: Params) -> dict[str, Any]:
         "given_up": given_up,
         "due": [{**_row(thread), "est_tokens": thread.tokens} for thread in due[:limit]],
         "spent": {"day": today.day, "requests": today.requests, "tokens": today.tokens},
+        **scope.missing,
     }
 
 

@@ -14,6 +14,7 @@ from ..store.activity import Touch
 from ..store.reading import Reading
 from ..transcript import edits, render
 from ..transcript.text import key64
+from . import unknown
 from .common import Params, Reader, block_id, is_side, iso, number_of, text_of, thread_id
 from .scope import moment_of, scope_of
 from .search import resume
@@ -54,14 +55,16 @@ def file(reader: Reader, params: Params) -> dict[str, Any]:
             rows += look.rows(touch)
         rows = rows[:limit][::-1]
         look.name(rows)
+        missing = [*scope.unknown, *([] if paths else unknown.file_like(queries, given))]
         stale = sorted(reading.stale)
     return {
         "path": render.flat(render.tame(given)),
         "paths": sorted({row["path"] for row in rows} or {render.flat(render.tame(path)) for _, path in paths}),
-        "scope": {"by": scope.by, "project": scope.project},
+        "scope": scope.told,
         "total": len(rows) + left,
         "read": named - len(touches),
         "results": rows,
+        **({"unknown": missing} if missing else {}),
         **({"stale": stale} if stale else {}),
     }
 

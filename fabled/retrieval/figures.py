@@ -6,7 +6,6 @@ Sums come from `store.figures`, what was kept and pruned from the Ledger; drawin
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -18,11 +17,11 @@ from ..store.figures import Figures
 from ..store.kept import reading
 from ..store.ledger import Kept
 from ..store.rows import Thread
-from ..transcript import query as q
 from ..transcript.rules import RULES
 from .citations import clean
 from .common import Params, Reader, find_thread, iso, number_of, text_of, thread_id
 from .savings import savings
+from .scope import moment_of, scope_of
 from .titles import session_titles, titles
 
 SPARK_DAYS = 30
@@ -37,11 +36,11 @@ class _Sums:
 
     def __init__(self, reader: Reader, params: Params) -> None:
         now = time.time()
-        self.since, self.until = (_moment(params, name, now) for name in ("since", "until"))
+        self.since, self.until = (moment_of(params, name, now) for name in ("since", "until"))
         self.bounded = self.since is not None or self.until is not None
         self.figures = Figures(reader.queries)
-        name = text_of(params, "project")
-        wanted = None if name is None else _of_project(reader, name)
+        self.scope = scope_of(reader, params, within=False)
+        wanted = self.scope.sessions
         self.sessions = {row["id"]: row for row in reader.queries.session_list(wanted, None, None)}
         self.only = None if wanted is None else tuple(self.sessions)
         self.numbers = {row["session_id"]: number for number, row in self.sessions.items()}
@@ -82,6 +81,7 @@ def stats(reader: Reader, params: Params) -> dict[str, Any]:
         "totals": _totals(sums),
         "activity": _spark(_per_day((one.day, one.records) for one in sums.written), last),
         "activity_until": last,
+        **sums.scope.missing,
     }
 
 
@@ -131,6 +131,7 @@ def report(reader: Reader, params: Params) -> dict[str, Any]:
         ],
         "prune": _prunes(sums),
         "recall": _recall(reader, sums),
+        **sums.scope.missing,
     }
 
 
@@ -306,20 +307,3 @@ def _spark(days: Counter[str], last: str) -> list[int]:
 
 def _day(at: int) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(at))
-
-
-def _moment(params: Params, name: str, now: float) -> int | None:
-    value = text_of(params, name)
-    if value is None:
-        return None
-    found = q.moment(value, now, end=name == "until")
-    if found is None:
-        raise BadRequest(f"{name}: {value} is no time", "an ISO date or time, or 90m, 3h, 2d, 6w")
-    return round(found * 1000)
-
-
-def _of_project(reader: Reader, name: str) -> tuple[int, ...]:
-    found: tuple[int, ...] = ()
-    for spelling in (name, name.rstrip("/"), os.path.realpath(os.path.expanduser(name)) if "/" in name else name):
-        found = found or reader.queries.sessions_of_project(spelling)
-    return found

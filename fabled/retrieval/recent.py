@@ -68,11 +68,12 @@ def recent(reader: Reader, params: Params) -> dict[str, Any]:
         look.name()
         stale = sorted(reading.stale)
     return {
-        "scope": {"by": "session" if session else scope.by, "project": scope.project},
+        "scope": {**scope.told, **({"by": "session"} if session else {})},
         "offset": offset,
         "more": more,
         "results": results,
         "wall": wall,
+        **scope.missing,
         **({"stale": stale} if stale else {}),
     }
 

@@ -250,6 +250,17 @@ class Map(Lookups):
         if row and row[0] is not None:
             self._dirty(row[0], AGENTS)
 
+    # The first pass
+
+    def is_whole(self) -> bool:
+        """Whether everything there was has been read once."""
+        return bool(self._one("SELECT EXISTS (SELECT 1 FROM whole)"))
+
+    def mark_whole(self, at: int) -> None:
+        """Notes that it has; `at` in seconds since 1970."""
+        with self.transaction("whole"):
+            self.db.execute("INSERT INTO whole VALUES(?)", (at,))
+
     # Forgetting
 
     def doom(self, files: Iterable[int]) -> None:
