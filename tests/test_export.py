@@ -163,6 +163,22 @@ def test_jsonl_is_byte_for_byte_what_was_written(home: Home, running: bool) -> N
     assert home.run("export", "ffffff", "--format", "jsonl").returncode == 1
 
 
+def test_a_document_on_a_terminal_does_not_steer_it(home: Home) -> None:
+    """What somebody wrote is shown there, and goes into files and pipes as it was."""
+    talk = Transcript(make_uuid("steering"))
+    talk.user("draw the ibis")
+    talk.assistant("\x9b2Jibis\u202e")
+    home.write(talk)
+    assert home.run("index").returncode == 0
+    thread = talk.records[0]["promptId"]
+    for arguments in (["--format", "jsonl"], ["--format", "md", "--no-redact"]):
+        shown = home.on_terminal("export", thread, *arguments)[1]
+        assert "ibis" in shown and "\x9b" not in shown and "\u202e" not in shown
+    shown = home.on_terminal("thread", thread, "--raw", "--json")[1]
+    assert "\x9b" not in shown and json.loads(shown.splitlines()[-1])["turns"][1]["text"] == "\x9b2Jibis\u202e"
+    assert home.bytes("export", thread, "--format", "jsonl") == talk.data
+
+
 def test_what_subagents_did_comes_last_or_not_at_all(home: Home) -> None:
     talk = harbour()
     side = Transcript(talk.session, agent="a1b2", sidechain=True)

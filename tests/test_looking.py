@@ -239,11 +239,13 @@ def test_what_is_long_goes_through_the_pager(home: Home) -> None:
 
 
 def test_every_hit_says_how_to_take_the_session_up_again(home: Home) -> None:
-    """The line is whole, whatever the terminal's width, and shortens the home to `~`."""
+    """On one line or, where it does not fit, on two that a shell takes as one; and never broken for a program."""
     assert home.run("index").returncode == 0
-    for width in ("40", "120"):
-        shown = home.run("search", CANARY, COLUMNS=width).stdout
-        assert f"cd /home/ana/app && claude --resume {secretive().session}" in shown
+    resume = f"claude --resume {secretive().session}"
+    for width, parts in (("60", ["cd /home/ana/app &&", resume]), ("120", [f"cd /home/ana/app && {resume}"]),
+                         ("", [f"cd /home/ana/app && {resume}"])):  # fmt: skip
+        shown = [line.strip() for line in home.run("search", CANARY, COLUMNS=width).stdout.splitlines()]
+        assert shown[3:][shown[3:].index(parts[0]) :][: len(parts)] == parts
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])

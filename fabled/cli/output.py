@@ -126,9 +126,7 @@ def put(chunks: Iterable[bytes]) -> None:
             spool.write(data)
         spool.seek(0)
         if edge.on_terminal():
-            from fabled.present import visible
-
-            edge.show(visible(spool.read().decode("utf-8", "backslashreplace")).encode("utf-8", "backslashreplace"))
+            edge.document(spool.read())
             return
         while data := spool.read(1 << 20):
             edge.put(data)

@@ -13,8 +13,8 @@ import click
 
 from fabled.cli import ask, edge, options, output
 from fabled.errors import NotFound, StaleIndexError
-from fabled.present.terminal import finish, plural, short, size
 from fabled.present.terminal import path as shown_path
+from fabled.present.terminal import plural, short, size
 
 FORMATS = ("md", "html", "jsonl")
 
@@ -144,8 +144,7 @@ def report(to: str | None, as_json: bool, utc: bool, **filters: Any) -> int:
     from fabled.present import report as page
 
     if nothing:
-        lines = ["No page was made.", *asides.unknown(value, edge.style())]
-        edge.put_text(finish(lines, edge.style()))
+        edge.say("No page was made.", *asides.unknown(value, edge.style()))
         return 1
 
     ask.note_asides(value)
@@ -168,5 +167,5 @@ def _write(to: str | None, chunks: Iterable[bytes], told: Mapping[str, Any], wor
     if as_json:
         edge.put_json({**told, "path": path, "bytes": length})
     else:
-        edge.put_text(f"{shown_path(path, edge.style())}: {words}, {size(length)}.\n")
+        edge.say(f"{shown_path(path, edge.style())}: {words}, {size(length)}.")
     return 0
