@@ -277,22 +277,27 @@ class Keeping:
         fate.spared.update(collapsed)
 
     def _spare_pairs(self, fate: Fate) -> None:
-        """Takes from S3 the other half of every tool call that is kept."""
+        """Takes from S3 the other half of every tool call that is kept, and the other parts of every message."""
         taken, facts = fate.gone, self.facts
         holders: dict[str, list[int]] = {}
         for at, rule in taken.items():
             if rule == "S3":
-                for tool in facts[at].tools:
-                    holders.setdefault(tool, []).append(at)
+                for name in self._shared(at):
+                    holders.setdefault(name, []).append(at)
         waiting = [name for name in self.survey.opaque_calls if name in holders]
         for at in range(len(facts)):
             if at not in taken and at not in self.repeated:
-                waiting += facts[at].tools
+                waiting += self._shared(at)
         while waiting:
             for at in holders.pop(waiting.pop(), ()):
                 if taken.pop(at, None):
                     fate.spared.add(at)
-                    waiting += facts[at].tools
+                    waiting += self._shared(at)
+
+    def _shared(self, at: int) -> tuple[str, ...]:
+        """The ids that a record has in common with those that are sent together with it."""
+        fact = self.facts[at]
+        return fact.tools if fact.message is None else (*fact.tools, fact.message)
 
     def _walk(self, at: int, taken: Mapping[int, str], known: dict[int, int]) -> int:
         """The nearest kept ancestor of a record that goes; where there is none, the topmost record that goes."""
