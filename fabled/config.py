@@ -517,6 +517,6 @@ def default_of(name: str, env: Mapping[str, str]) -> Any:
 def kind_of(name: str) -> Any:
     """The type a setting's value has; raises BadRequest for a name that is none, with the one that may be meant."""
     if name not in setting_names():
-        raise BadRequest(f"no setting {name}.{_suggestion(name)}", "fabled config lists them all")
+        raise BadRequest(f"no setting {name}.{_suggestion(name)}", "fabled config shows those there are")
     table, _, key = name.rpartition(".")
     return {field.name: field.type for field in msgspec.structs.fields(TABLES[table] if table else Settings)}[key]

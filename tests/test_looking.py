@@ -239,11 +239,13 @@ def test_what_is_long_goes_through_the_pager(home: Home) -> None:
 
 
 def test_every_hit_says_how_to_take_the_session_up_again(home: Home) -> None:
-    """The line is whole, whatever the terminal's width, and shortens the home to `~`."""
+    """On one line or, where it does not fit, on two that a shell takes as one; and never broken for a program."""
     assert home.run("index").returncode == 0
-    for width in ("40", "120"):
-        shown = home.run("search", CANARY, COLUMNS=width).stdout
-        assert f"cd /home/ana/app && claude --resume {secretive().session}" in shown
+    resume = f"claude --resume {secretive().session}"
+    for width, parts in (("60", ["cd /home/ana/app &&", resume]), ("120", [f"cd /home/ana/app && {resume}"]),
+                         ("", [f"cd /home/ana/app && {resume}"])):  # fmt: skip
+        shown = [line.strip() for line in home.run("search", CANARY, COLUMNS=width).stdout.splitlines()]
+        assert shown[3:][shown[3:].index(parts[0]) :][: len(parts)] == parts
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
@@ -274,6 +276,22 @@ def test_markdown_masks_and_keeps_its_shape(home: Home) -> None:
     assert KEY in (home.path / "why.md").read_text()
     told = json.loads(home.run("export", thread, "-o", "why.html", "--json").stdout)
     assert told["format"] == "html" and told["redacted"] == 2 and KEY not in (home.path / "why.html").read_text()
+
+
+def test_a_document_on_a_terminal_does_not_steer_it(home: Home) -> None:
+    """What somebody wrote is shown there, and goes into files and pipes as it was."""
+    talk = Transcript(make_uuid("steering"))
+    talk.user("draw the ibis")
+    talk.assistant("\x9b2Jibis\u202e")
+    home.write(talk)
+    assert home.run("index").returncode == 0
+    thread = thread_of(home, "ibis")
+    for arguments in (["--format", "jsonl"], ["--format", "md", "--no-redact"]):
+        shown = home.on_terminal("export", thread, *arguments)[1]
+        assert "ibis" in shown and "\x9b" not in shown and "\u202e" not in shown
+    shown = home.on_terminal("thread", thread, "--raw", "--json")[1]
+    assert "\x9b" not in shown and json.loads(shown.splitlines()[-1])["turns"][1]["text"] == "\x9b2Jibis\u202e"
+    assert home.bytes("export", thread, "--format", "jsonl") == talk.data
 
 
 @pytest.mark.parametrize("running", [True, False])

@@ -13,7 +13,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -251,11 +251,7 @@ def _pruning(seen: Seen) -> Iterator[Finding]:
         return
     prune = seen.status.get("prune") or {}
     rows = prune.get("sessions") or ()
-    details = tuple(
-        f"{short(str(row['session_id']))}  {size(row.get('bytes') or 0)}  {row.get('verdict')}"
-        + (f"; last pruned {duration(seen.now - row['last_prune'], 1)} ago" if row.get("last_prune") else "")
-        for row in rows[:SHOWN]
-    )
+    details = tuple(_verdicts(rows[:SHOWN], seen.now))
     more = len(rows) - SHOWN
     details += (f"and {plural(more, 'session')} more: fabled status --json",) if more > 0 else ()
     said = str(prune.get("summary") or "only when asked")
@@ -266,6 +262,18 @@ def _pruning(seen: Seen) -> Iterator[Finding]:
         yield Finding("pruning", "ok", why, "", details)
     else:
         yield Finding("pruning", "ok", said, "", details)
+
+
+def _verdicts(rows: Sequence[Mapping[str, Any]], now: float) -> Iterator[str]:
+    """Each verdict once, behind the sessions that it is about."""
+    about: dict[str, list[str]] = {}
+    for row in rows:
+        verdict = str(row.get("verdict"))
+        if row.get("last_prune"):
+            verdict += f"; last pruned {duration(now - row['last_prune'], 1)} ago"
+        about.setdefault(verdict, []).append(f"{short(str(row['session_id']))} ({size(row.get('bytes') or 0)})")
+    for verdict, sessions in about.items():
+        yield f"{', '.join(sessions)}: {verdict}"
 
 
 def _service(seen: Seen) -> Iterator[Finding]:

@@ -168,10 +168,9 @@ def _live(paint: Callable[[Style], list[str]], turns: Iterator[None], once: bool
     ):
         for _ in turns:
             style = edge.style("text", utc)
-            lines = paint(style)
-            rows = console.size.height
-            shown = finish(lines[: max(1, rows - 1)], style)
-            live.update(Text.from_ansi(shown.rstrip("\n"), no_wrap=True), refresh=True)
+            lines = finish(paint(style), style).splitlines()
+            shown = "\n".join(lines[: max(1, console.size.height - 1)])
+            live.update(Text.from_ansi(shown, no_wrap=True), refresh=True)
             if "q" in pressed():
                 return 0
         raise NotRunning("the daemon has ended", "fabled status")

@@ -14,8 +14,8 @@ import click
 
 from fabled.cli import ask, edge, options
 from fabled.errors import OutputFault, StaleIndexError
-from fabled.present.terminal import finish, plural, short, size
 from fabled.present.terminal import path as shown_path
+from fabled.present.terminal import plural, short, size
 
 FORMATS = ("md", "html", "jsonl")
 
@@ -125,8 +125,7 @@ def report(output: str | None, as_json: bool, utc: bool, **filters: Any) -> int:
     from fabled.present import report as page
 
     if nothing:
-        lines = ["No page was made.", *asides.unknown(value, edge.style())]
-        edge.put_text(finish(lines, edge.style()))
+        edge.say("No page was made.", *asides.unknown(value, edge.style()))
         return 1
 
     ask.note_asides(value)
@@ -140,7 +139,7 @@ def _write(output: str | None, data: bytes, told: Mapping[str, Any], words: str,
         if as_json:
             edge.put_json({**told, "text": data.decode("utf-8", "backslashreplace")})
             return 0
-        edge.put(data)
+        edge.document(data)
         if not edge.on_terminal():
             edge.note(f"{short(str(told.get('thread') or ''))} {words}".strip())
         return 0
@@ -160,5 +159,5 @@ def _write(output: str | None, data: bytes, told: Mapping[str, Any], words: str,
     if as_json:
         edge.put_json({**told, "path": path, "bytes": len(data)})
     else:
-        edge.put_text(f"{shown_path(path, edge.style())}: {words}, {size(len(data))}.\n")
+        edge.say(f"{shown_path(path, edge.style())}: {words}, {size(len(data))}.")
     return 0

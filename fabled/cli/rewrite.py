@@ -16,6 +16,7 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import Table
 
 from fabled import config as settings
+from fabled.cli.edge import text_of
 from fabled.errors import BadRequest, StorageFault
 
 # As amounts are printed: powers of 1000.
@@ -31,6 +32,8 @@ def value_of(name: str, words: Sequence[str]) -> Any:
     Only what cannot be a value of that type at all is refused here. Raises BadRequest.
     """
     kind = settings.kind_of(name)
+    for word in words:
+        text_of(word)
     if get_origin(kind) is list:
         return _listed(words)
     if len(words) != 1:
