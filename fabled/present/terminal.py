@@ -115,6 +115,15 @@ def _ascii(line: str) -> str:
             debt -= taken
         elif part.isascii() or part == KEPT:
             parts.append(part)
+        elif (
+            part == "…"
+            and parts
+            and len(parts[-1]) > 8
+            and parts[-1][-1] not in "/ "
+            and RESET[0] not in parts[-1][-8:]
+        ):
+            # What is cut is cut two characters earlier.
+            parts[-1] = f"{parts[-1][:-2]}{_ASCII[part]}"
         else:
             shown = _ASCII.get(part) or part.encode("ascii", "backslashreplace").decode("ascii")
             parts.append(shown)
