@@ -168,18 +168,26 @@ def test_print_shows_and_changes_nothing(home: Home) -> None:
 
 
 def test_the_commands_written_are_absolute_and_know_their_home(home: Home) -> None:
+    """Whatever the person's work has set for other programs, and also when this one is gone."""
     home.run("claude", "install")
+    odd = home.path / "odd"
+    odd.mkdir()
+    for name in ("os", "site", "sitecustomize", "re", "json", "fabled"):
+        (odd / f"{name}.py").write_text("raise SystemExit('another one')")
+    env = {"PYTHONPATH": str(odd), "PYTHONHOME": "/nowhere"}
     folder = home.path / "fabled" / "data" / "claude" / "plugin" / "fabled"
     hooks = json.loads((folder / "hooks" / "hooks.json").read_text())["hooks"]
     commands = [hook["command"] for groups in hooks.values() for group in groups for hook in group["hooks"]]
     assert len(commands) == 5
     for command in commands:
         assert command.startswith("! [ -x /") and f"] || FABLED_HOME={home.path / 'fabled'} /" in command
-        done = subprocess.run(["sh", "-c", command], env={"PYTHONPATH": str(ROOT)}, input=b"{}", capture_output=True)
+        done = subprocess.run(["sh", "-c", command], cwd=odd, env=env, input=b"{}", capture_output=True)
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    gone = commands[0].replace(sys.prefix, "/nowhere")
-    done = subprocess.run(["sh", "-c", gone], env={}, input=b"{}", capture_output=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    for what in (sys.prefix, str(ROOT / "fabled")):
+        gone = commands[0].replace(what, "/nowhere")
+        assert gone != commands[0]
+        done = subprocess.run(["sh", "-c", gone], env={}, input=b"{}", capture_output=True)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     server = json.loads((folder / ".mcp.json").read_text())["mcpServers"]["fabled"]
     assert os.path.isabs(server["command"]) and server["args"][-1] == "mcp"
     assert server["env"] == {"FABLED_HOME": str(home.path / "fabled")}

@@ -1,4 +1,4 @@
-"""`doctor`, `logs`, `stats`, `top`, `status --watch` and `export`, in real processes and on real terminals."""
+"""`doctor`, `logs`, `stats`, `top` and `status --watch`, in real processes and on real terminals."""
 
 from __future__ import annotations
 
@@ -260,54 +260,3 @@ def test_views_fit_their_terminal(home: Home, width: int) -> None:
             assert long == [], command
             ascii_only = home.run(*command, COLUMNS=str(width), LANG="C", LC_ALL="C").stdout
             assert ascii_only.isascii(), command
-
-
-# ── export ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_markdown_masks_and_keeps_its_shape(home: Home) -> None:
-    """Credentials are masked and counted, fences and headings of the text do not break out; --no-redact keeps all."""
-    assert home.run("index").returncode == 0
-    thread = thread_of(home, CANARY)
-    done = home.run("export", thread, "-o", "why.md")
-    assert "Masked 2 values" in done.stdout, done
-    text = (home.path / "why.md").read_text()
-    assert KEY not in text and CANARY in text
-    assert "````text\n```\nfenced\n```\n````" in text and "\n### A heading\n" in text
-    assert home.run("export", thread, "-o", "why.md", "--no-redact").returncode == 0
-    assert KEY in (home.path / "why.md").read_text()
-    told = json.loads(home.run("export", thread, "-o", "why.html", "--json").stdout)
-    assert told["format"] == "html" and told["redacted"] == 2 and KEY not in (home.path / "why.html").read_text()
-
-
-def test_a_document_on_a_terminal_does_not_steer_it(home: Home) -> None:
-    """What somebody wrote is shown there, and goes into files and pipes as it was."""
-    talk = Transcript(make_uuid("steering"))
-    talk.user("draw the ibis")
-    talk.assistant("\x9b2Jibis\u202e")
-    home.write(talk)
-    assert home.run("index").returncode == 0
-    thread = thread_of(home, "ibis")
-    for arguments in (["--format", "jsonl"], ["--format", "md", "--no-redact"]):
-        shown = home.on_terminal("export", thread, *arguments)[1]
-        assert "ibis" in shown and "\x9b" not in shown and "\u202e" not in shown
-    shown = home.on_terminal("thread", thread, "--raw", "--json")[1]
-    assert "\x9b" not in shown and json.loads(shown.splitlines()[-1])["turns"][1]["text"] == "\x9b2Jibis\u202e"
-    assert home.bytes("export", thread, "--format", "jsonl") == talk.data
-
-
-@pytest.mark.parametrize("running", [True, False])
-def test_jsonl_is_byte_for_byte_what_was_written(home: Home, running: bool) -> None:
-    """Every record of the thread and no other, in order, from live transcripts or from the Vault."""
-    assert home.run("capture").returncode == 0
-    thread = thread_of(home, CANARY)
-    written = secretive().data
-    assert home.bytes("export", thread, "--format", "jsonl") == written
-    (home.projects / FOLDER / f"{secretive().session}.jsonl").unlink()
-    if running:
-        with daemon(home):
-            assert home.bytes("export", thread, "--format", "jsonl") == written
-    else:
-        assert home.bytes("export", thread[:8], "--format", "jsonl") == written
-    assert home.run("export", "ffffff", "--format", "jsonl").returncode == 1
-    assert home.run("export", thread, "-o", "no/where/x.md").stderr.count("could not be written") == 1

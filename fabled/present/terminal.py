@@ -187,7 +187,7 @@ def size(byte_count: float) -> str:
             break
     digits = 2 if byte_count < 10 and unit in ("GB", "TB") else 1 if byte_count < 100 else 0
     figure = f"{byte_count:.{digits}f}"
-    return f"{figure.removesuffix('.0')} {unit}"
+    return f"{figure.removesuffix('.00').removesuffix('.0')} {unit}"
 
 
 def tokens(number: float) -> str:
