@@ -538,6 +538,6 @@ def kind_of(name: str) -> Any:
         below = ", ".join(one for one in setting_names() if one.startswith(f"{name}."))
         raise BadRequest(f"{name} is a table of settings: {below}", f"fabled config get {below.partition(',')[0]}")
     if name not in setting_names():
-        raise BadRequest(f"no setting {name}.{_suggestion(name)}", "fabled config lists them all")
+        raise BadRequest(f"no setting {name}.{_suggestion(name)}", "fabled config shows those there are")
     table, _, key = name.rpartition(".")
     return {field.name: field.type for field in msgspec.structs.fields(TABLES[table] if table else Settings)}[key]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import click
 import pytest
 
 from fabled.cli import group
@@ -81,12 +84,57 @@ def test_help_brings_in_only_what_it_needs(home: Home) -> None:
         (["claude", "foo"], "There are install, show-context, status, uninstall. Next: fabled claude --help"),
         (["cards", "rnu"], "there is no fabled cards rnu. Did you mean run?"),
         (["index", "/"], "fabled: / lies in none of the transcript folders. Next: fabled config paths shows them"),
+        (
+            ["search", "caf\udce9"],
+            "fabled: the argument caf\\xe9 is not UTF-8; nothing was done. Next: write it in UTF-8",
+        ),
+        (["config", "set", "exclude", "/x\udcff"], "fabled: the argument /x\\xff is not UTF-8; nothing was done."),
+        (["forget", "--project", "x\udcff"], "fabled: the argument x\\xff is not UTF-8"),
+        (["config", "get", "\x1b]0;x\x07"], "fabled: no setting ^[]0;x^G."),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_2(home: Home, arguments: list[str], said: str) -> None:
     done = home.run(*arguments)
     assert (done.returncode, done.stdout.count("\n") if "--json" not in arguments else 0) == (2, 0)
     assert said in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "said"),
+    [
+        (["config", "get", "\x1b[31m\u202e"], {}, "\n  Next: fabled config shows those there are\n"),
+        (
+            ["config", "paths"],
+            {"FABLED_HOME": "/x\x1b[31m\u202e\x9b"},
+            "config_file  /x^[[31m<202E><009B>/config.toml\n",
+        ),
+        (["status"], {}, "  Last seen "),
+        (["export", "7c41e0aa", "-o", "\x1b[31m"], {"FABLED_HOME": "/\x1b[31m"}, "fabled: "),
+        (["spans", "/nowhere/" + "long/" * 20 + "\x1b[31m"], {}, "\n  Next: fabled sessions lists what there is\n"),
+        (["service", "print"], {}, "[Service]"),
+    ],
+)
+def test_no_argument_and_no_setting_steers_a_terminal(
+    home: Home, arguments: list[str], env: dict[str, str], said: str
+) -> None:
+    """On stdout and on stderr; a line that is too long for it is broken by us."""
+    (home.path / "fabled" / "state").mkdir(parents=True)
+    (home.path / "fabled" / "state" / "last-stop").write_text(f"{time.time():.0f} {'it was ended by ' * 5}\x1b[2J\n")
+    shown = home.on_terminal(*arguments, columns=60, **env)[1]
+    assert said in shown and [c for c in shown if c != "\n" and not c.isprintable()] == []
+    assert arguments[0] == "service" or max(map(len, shown.split("\n"))) <= 60
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_help_keeps_to_the_terminal(width: int) -> None:
+    """Of every command and what is below it; only a command that is longer than a line stays as it is."""
+    pages = [group.fabled, *(group.fabled.get_command(click.Context(group.fabled), name) for name in group.COMMANDS)]
+    pages += [below for page in pages[1:] if isinstance(page, click.Group) for below in page.commands.values()]
+    for page in pages:
+        assert page is not None
+        text = page.get_help(click.Context(page, info_name=str(page.name), terminal_width=width))
+        wide = [line for line in text.split("\n") if len(line) > width]
+        assert [line for line in wide if not re.match(r" +(\S+=\S+ )?fabled ", line) or "  " in line.strip()] == []
 
 
 def test_an_error_is_an_object_too_where_json_is_asked_for(home: Home) -> None:

@@ -687,6 +687,18 @@ def test_lines_known_from_elsewhere_are_not_parsed(folder: str, home: Home, monk
     settled(home)
 
 
+@pytest.mark.parametrize("folder", [P, "-srv-moved-here"], ids=["its own folder", "a folder no record names"])
+def test_of_a_record_written_twice_the_first_copy_stays_the_best(folder: str, home: Home) -> None:
+    """In a rewritten file the second may be one that is not known by its line, as it has a torn one before it."""
+    one = story("twice")
+    one.raw(b"\0\0\0" + one.lines[4])
+    place = put(home, one, folder)
+    home.index()
+    home.write(place, b"".join(line + b"\n" for line in one.lines[:1] + one.lines[2:]))
+    home.index()
+    settled(home)
+
+
 def test_a_transcript_rewritten_to_a_stub_is_still_whole_in_the_vault(home: Home) -> None:
     """Records lost from the live file stay with their generation, and the loss is told; restored, it is made good."""
     talk = story("stubbed")

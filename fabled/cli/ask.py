@@ -40,7 +40,10 @@ def show_running(
 ) -> int:
     """Print the daemon's answer as it comes; raises connect.Down where none runs."""
     reply = _request(method, params, form, utc, seconds)
-    (edge.show if form == "text" else edge.put)(reply.body)
+    if form == "json":
+        edge.put_json_text(reply.body.decode("utf-8", "backslashreplace"))
+    else:
+        (edge.show if form == "text" else edge.put)(reply.body)
     return reply.exit or 0
 
 
@@ -93,6 +96,7 @@ def exit_of(method: str, value: Mapping[str, Any]) -> int:
 
 
 def _request(method: str, params: Params, form: str, utc: bool, seconds: float | None) -> connect.Reply:
+    _sound(params)
     wishes = json.loads(connect.wishes(os.environ, form, utc))
     request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "as": wishes}}
     try:
@@ -106,6 +110,14 @@ def _request(method: str, params: Params, form: str, utc: bool, seconds: float |
     if reply.refused:
         raise _told(reply.head)
     return reply
+
+
+def _sound(params: Params) -> None:
+    """Raises BadRequest for bytes of an argument that are no text: they could neither be sent nor be found."""
+    for value in params.values():
+        for word in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(word, str):
+                edge.text_of(word)
 
 
 def _told(head: bytes) -> FabledError:
@@ -130,6 +142,7 @@ def _without_daemon(method: str, params: Params, quiet: bool = False) -> dict[st
     from fabled import answers, config
     from fabled.cli.here import reading, written_to
 
+    _sound(params)
     settings = config.load(os.environ)
     with reading(settings) as reader:
         unfinished = answers.unfinished(reader)

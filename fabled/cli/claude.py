@@ -14,7 +14,7 @@ import click
 from fabled.cli import ask, edge, options, plugin, standing
 from fabled.client import absent
 from fabled.errors import FabledError
-from fabled.present.terminal import count, path, plural, tokens
+from fabled.present.terminal import path, plural, tokens
 
 
 @click.group(invoke_without_command=True, cls=options.Helpful)
@@ -43,25 +43,23 @@ def install(only_print: bool, statusline: bool, as_json: bool) -> int:
         if as_json:
             edge.put_json({"changed": False, "settings": spot.settings, "folder": spot.folder, "files": sorted(files)})
             return 0
-        edge.put_text(
-            _difference(change)
-            + "".join(
-                f"\n# {spot.folder}/{name}\n{data.decode()}" for name, data in files.items() if name.endswith(".json")
-            )
+        shown = _difference(change) + "".join(
+            f"\n# {spot.folder}/{name}\n{data.decode()}" for name, data in files.items() if name.endswith(".json")
         )
+        edge.document(shown.encode("utf-8", "backslashreplace"))
         return 0
     plugin.install(spot, os.environ, change)
     if as_json:
         edge.put_json({"changed": change.needed, "settings": spot.settings, "folder": spot.folder})
         return 0
     style = edge.style()
-    edge.put_text(
-        f"✓ plugin {plugin.NAME} {_version()} added (hooks, MCP server, skill and command recall)\n"
-        f"  settings  {path(spot.settings, style)}{'' if change.needed else ' (had it already)'}\n"
-        f"  plugin    {path(spot.folder, style)}\n"
-        "  Sessions that begin from now on have it.  What they are given:  fabled claude show-context\n"
-        "  The prompt hook is off.  On:  on_prompt = true under [recall] of the configuration\n"
-        "  Take it away:  fabled claude uninstall\n"
+    edge.say(
+        f"✓ plugin {plugin.NAME} {_version()} added (hooks, MCP server, skill and command recall)",
+        f"  settings  {path(spot.settings, style)}{'' if change.needed else ' (had it already)'}",
+        f"  plugin    {path(spot.folder, style)}",
+        "  Sessions that begin from now on have it.  What they are given:  fabled claude show-context",
+        "  The prompt hook is off.  On:  on_prompt = true under [recall] of the configuration",
+        "  Take it away:  fabled claude uninstall",
     )
     return 0
 
@@ -78,7 +76,7 @@ def uninstall(only_print: bool, as_json: bool) -> int:
     spot = _spot()
     change = plugin.taken(spot)
     if only_print:
-        edge.put_text(_difference(change))
+        edge.document(_difference(change).encode("utf-8", "backslashreplace"))
         return 0
     there = os.path.isdir(spot.folder)
     plugin.uninstall(spot, change)
@@ -86,7 +84,7 @@ def uninstall(only_print: bool, as_json: bool) -> int:
         edge.put_json({"changed": change.needed or there, "settings": spot.settings})
     else:
         said = "✓ plugin removed" if change.needed or there else "The plugin was not installed"
-        edge.put_text(f"{said}. Your history stays where it is.\n")
+        edge.say(f"{said}. Your history stays where it is.")
     return 0
 
 
@@ -123,7 +121,7 @@ def status(as_json: bool) -> int:
     if as_json:
         edge.put_json(value)
     else:
-        edge.put_text(_told(value))
+        edge.say(*_told(value))
     return 1 if problems else 0
 
 
@@ -171,8 +169,8 @@ def show_context(
     if as_json:
         edge.put_json(value)
     elif value["text"]:
-        edge.put_text(value["text"] + "\n")
-        edge.note(f"{tokens(value['est_tokens'])}, {count(value['chars'])} characters")
+        edge.document(f"{value['text']}\n".encode("utf-8", "backslashreplace"))
+        edge.note(f"{tokens(value['est_tokens'])}, {plural(value['chars'], 'character')}")
     else:
         edge.note("Nothing: a model would be given no text here.")
     return 0 if value["text"] else 1
@@ -234,7 +232,7 @@ def _daemon() -> bool:
     return True
 
 
-def _told(value: dict[str, Any]) -> str:
+def _told(value: dict[str, Any]) -> list[str]:
     style = edge.style()
     lines = []
     if value["installed"]:
@@ -247,7 +245,7 @@ def _told(value: dict[str, Any]) -> str:
     lines.append(f"daemon     {'running' if value['daemon'] else 'not running'}")
     if value["problems"]:
         lines += ["", *(f"! {problem}" for problem in value["problems"]), plural(len(value["problems"]), "problem")]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _difference(change: plugin.Change) -> str:

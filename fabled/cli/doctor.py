@@ -20,9 +20,9 @@ import click
 
 import fabled
 from fabled.cli import ask, edge, examine, journal, options
+from fabled.cli import output as out
 from fabled.cli.findings import Seen
 from fabled.client import connect
-from fabled.errors import OutputFault
 
 LOG_LINES = 2_000
 
@@ -66,7 +66,7 @@ def _status() -> Mapping[str, Any] | None:
 def _bundle(output: str | None, value: Mapping[str, Any], seen: Seen) -> str:
     """One archive of small readable files. The home's path becomes `~`: it holds a name."""
     name = f"fabled-report-{time.strftime('%Y%m%d-%H%M%S')}"
-    path = os.path.abspath(output or f"{name}.tar.gz")
+    made = io.BytesIO()
     system = {
         "fabled": fabled.__version__,
         "python": sys.version,
@@ -81,18 +81,14 @@ def _bundle(output: str | None, value: Mapping[str, Any], seen: Seen) -> str:
         source = journal.Source(seen.config.places.log_file, seen.env)
         files["log.jsonl"] = "".join(_line(one) for one in list(source.lines())[-LOG_LINES:])
     home = os.path.expanduser("~").rstrip("/")
-    try:
-        # Only the owner: names of projects and paths of files are in it.
-        fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-        with open(fd, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz") as archive:
-            for file, text in files.items():
-                data = (text.replace(home, "~") if home else text).encode("utf-8", "backslashreplace")
-                entry = tarfile.TarInfo(f"{name}/{file}")
-                entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
-                archive.addfile(entry, io.BytesIO(data))
-    except OSError as fault:
-        raise OutputFault(f"{path} could not be written: {fault.strerror or fault}", "give another with -o") from None
-    return path
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        for file, text in files.items():
+            data = (text.replace(home, "~") if home else text).encode("utf-8", "backslashreplace")
+            entry = tarfile.TarInfo(f"{name}/{file}")
+            entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
+            archive.addfile(entry, io.BytesIO(data))
+    # A configuration with faults is what a report may be about.
+    return out.write(output or f"{name}.tar.gz", [made.getvalue()], lenient=True)[0]
 
 
 def _line(entry: journal.Entry) -> str:

@@ -50,6 +50,7 @@ def top(once: bool, interval: float, as_json: bool, utc: bool) -> int:
     try:
         if as_json:
             return _as_json(following, interval, once)
+        following.status()  # who does not run is told of before the screen is taken
         return _live(paint, following.events(interval), once, utc)
     except connect.Down:
         return absent.not_running("json" if as_json else "text")
@@ -65,6 +66,7 @@ def watch(utc: bool) -> int:
         return view.watched(following.status(), style)
 
     try:
+        following.status()
         return _live(paint, following.events(SECONDS), False, utc)
     except connect.Down:
         return absent.not_running("text")
@@ -168,10 +170,9 @@ def _live(paint: Callable[[Style], list[str]], turns: Iterator[None], once: bool
     ):
         for _ in turns:
             style = edge.style("text", utc)
-            lines = paint(style)
-            rows = console.size.height
-            shown = finish(lines[: max(1, rows - 1)], style)
-            live.update(Text.from_ansi(shown.rstrip("\n"), no_wrap=True), refresh=True)
+            lines = finish(paint(style), style).splitlines()
+            shown = "\n".join(lines[: max(1, console.size.height - 1)])
+            live.update(Text.from_ansi(shown, no_wrap=True), refresh=True)
             if "q" in pressed():
                 return 0
         raise NotRunning("the daemon has ended", "fabled status")

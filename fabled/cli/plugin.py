@@ -22,6 +22,7 @@ from typing import Any
 
 import fabled
 from fabled.cli import jsonedit
+from fabled.client import door
 from fabled.config import Places
 from fabled.errors import Refused
 from fabled.store import rewrite
@@ -85,8 +86,7 @@ def source() -> Path:
 
 def command() -> list[str]:
     """How this installation is called from anywhere: never by a search along PATH, which hooks may have another of."""
-    script = os.path.join(os.path.dirname(sys.executable), "fabled")
-    return [script] if os.access(script, os.X_OK) else [sys.executable, "-m", "fabled"]
+    return [sys.executable, "-I", "-S", os.path.abspath(door.__file__)]
 
 
 def surroundings(env: Mapping[str, str]) -> dict[str, str]:
@@ -116,7 +116,8 @@ def files(env: Mapping[str, str]) -> dict[str, bytes]:
 def called(arguments: str, env: Mapping[str, str]) -> str:
     """`fabled ARGUMENTS` as a line for the shell; silent where fabled was removed without its plugin."""
     given = [f"{name}={shlex.quote(value)}" for name, value in surroundings(env).items()]
-    guard = f"! [ -x {shlex.quote(command()[0])} ] ||"
+    first, *_, last = map(shlex.quote, command())
+    guard = f"! [ -x {first} ] || ! [ -r {last} ] ||"
     return " ".join([guard, *given, shlex.join(command()), arguments])
 
 

@@ -16,6 +16,7 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import Table
 
 from fabled import config as settings
+from fabled.cli.edge import text_of
 from fabled.errors import BadRequest, StorageFault
 
 # As amounts are printed: powers of 1000.
@@ -31,6 +32,8 @@ def value_of(name: str, words: Sequence[str]) -> Any:
     Only what cannot be a value of that type at all is refused here. Raises BadRequest.
     """
     kind = settings.kind_of(name)
+    for word in words:
+        text_of(word)
     base = get_args(kind)[0] if get_origin(kind) is not list and get_args(kind) else kind
     if get_origin(base) is list:
         return _listed(words)

@@ -19,7 +19,7 @@ from fabled.cli.progress import POLL_SECONDS, Bar
 from fabled.client import connect
 from fabled.errors import BadRequest, FabledError, Refused
 from fabled.present import service as words
-from fabled.present.terminal import count, path, plural, size
+from fabled.present.terminal import path, plural, size
 
 if TYPE_CHECKING:
     from fabled.config import Config
@@ -106,7 +106,7 @@ def install(level: str | None, sandbox: bool | None, only_print: bool, no_start:
     if as_json:
         edge.put_json(result)
     else:
-        edge.put_text('Next:  fabled status        Find something:  fabled search "why did we" --all\n')
+        edge.say('Next:  fabled status        Find something:  fabled search "why did we" --all')
     return 0
 
 
@@ -211,7 +211,7 @@ def _follow_first_index(manager: Manager, say: Callable[[str], None], took: floa
         say("It goes on in the background:  fabled status")
         return status
     if status.get("records"):
-        known = f"{plural(status.get('sessions') or 0, 'session')}, {count(status['records'])} records"
+        known = f"{plural(status.get('sessions') or 0, 'session')}, {plural(status['records'], 'record')}"
         amount = f"{size(status['live_bytes'])}, " if status.get("live_bytes") else ""
         say(f"✓ indexed {amount}{known}   {time.monotonic() - began:.1f} s")
     else:
@@ -263,7 +263,7 @@ def _print(text: bytes, manager: Manager, as_json: bool, place: str | None = Non
     if as_json:
         edge.put_json({"manager": manager.name, "path": place or manager.path, "text": text.decode()})
     else:
-        edge.put(text)
+        edge.document(text)
     return 0
 
 
@@ -279,7 +279,7 @@ def _done(manager: Manager, what: str, as_json: bool, **more: Any) -> int:
     if as_json:
         edge.put_json({"manager": manager.name, "done": what, **more})
     else:
-        edge.put_text(f"{what.capitalize()}.\n")
+        edge.say(f"{what.capitalize()}.")
     return 0
 
 
@@ -397,6 +397,6 @@ def _confirm(holdings: Holdings, confirm: str | None, style: Any) -> None:
                 "nobody can be asked here; no data was removed",
                 f"fabled service uninstall --purge --confirm {holdings.name}",
             )
-        confirm = click.prompt(f"Type {holdings.name} to remove it for good", default="", show_default=False, err=True)
+        confirm = edge.typed(f"Type {holdings.name} to remove it for good")
     if confirm != holdings.name:
         raise Refused(f"that is not {holdings.name}; no data was removed", "fabled service uninstall --purge")

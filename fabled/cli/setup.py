@@ -134,13 +134,12 @@ def _change(key: str, value: Any, as_json: bool) -> int:
     rewrite.write(file, text)
     found = next(one for one in settings.in_force(os.environ) if one.name == key)
     told = _tell_daemon()
-    arrow = "→" if connect.utf8(os.environ) else "->"
     answer = {"setting": key, "before": before, "value": found.value, "origin": found.origin, "daemon": told}
     if as_json:
         edge.put_json(answer)
         return 0
     was, now = shown.amount(key, before), shown.amount(key, found.value)
-    edge.put_text(f"{key}: {was} {arrow} {now}   ({_TOLD[told]})\n")
+    edge.say(f"{key}: {was} → {now}   ({_TOLD[told]})")
     if found.origin == settings.variable_of(key):
         edge.note(f"{found.origin} is set in this environment and goes before the file.")
     return 0
@@ -206,7 +205,7 @@ def reload(as_json: bool) -> int:
     if as_json:
         edge.put_json({"reloaded": True})
     else:
-        edge.put_text("The daemon has taken over the configuration file.\n")
+        edge.say("The daemon has taken over the configuration file.")
     return 0
 
 
@@ -236,7 +235,7 @@ def edit() -> int:
         if ended != 0:
             raise FabledError(f"the editor ended with status {ended}; nothing was changed", "fabled config edit")
         if text == before:
-            edge.put_text("Nothing was changed.\n")
+            edge.say("Nothing was changed.")
             return 0
         try:
             settings.load(os.environ, text.encode())
@@ -246,7 +245,7 @@ def edit() -> int:
             edge.note(f"What you wrote is in {kept}; {file} is as it was.")
             raise BadConfig(fault.problems) from None
     rewrite.write(file, text)
-    edge.put_text(f"{path(file, edge.style())} is saved.  ({_TOLD[_tell_daemon()]})\n")
+    edge.say(f"{path(file, edge.style())} is saved.  ({_TOLD[_tell_daemon()]})")
     return 0
 
 
@@ -286,7 +285,7 @@ def paths(as_json: bool) -> int:
         for number, one in enumerate(place if isinstance(place, list) else [place]):
             if one is not None:
                 lines.append(f"{name if number == 0 else '':<12} {path(one, style)}")
-    edge.put_text("\n".join(lines) + "\n")
+    edge.say(*lines)
     return 0
 
 
@@ -306,5 +305,5 @@ def check(as_json: bool) -> int:
         edge.put_json({"ok": True, "config_file": file, "exists": there})
     else:
         said = "is sound" if there else "does not exist: every setting has its default"
-        edge.put_text(f"{path(file, edge.style())} {said}.\n")
+        edge.say(f"{path(file, edge.style())} {said}.")
     return 0

@@ -142,11 +142,12 @@ def _hook(spot: plugin.Spot, env: Mapping[str, str]) -> Trial:
     """The command for a session's start, as the client would run it."""
     try:
         command = _json(spot, "hooks/hooks.json")["hooks"]["SessionStart"][0]["hooks"][0]["command"]
-        program = _json(spot, ".mcp.json")["mcpServers"][plugin.NAME]["command"]
+        server = _json(spot, ".mcp.json")["mcpServers"][plugin.NAME]
+        lost = [one for one in (server["command"], *server["args"]) if os.path.isabs(one) and not os.path.exists(one)]
     except (OSError, ValueError, KeyError, IndexError, TypeError):
         return Trial(None, "its file names none")
-    if not os.access(program, os.X_OK):  # the hook itself would be silent about that
-        return Trial(None, f"{program} is not there")
+    if lost:  # the hook itself would be silent about that
+        return Trial(None, f"{lost[0]} is not there")
     done = _run(["sh", "-c", command], json.dumps(_START).encode(), env)
     if isinstance(done, str):
         return Trial(None, done)

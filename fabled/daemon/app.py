@@ -322,14 +322,21 @@ class Daemon:
         self._inbox.ask(Job("capture", params=params), "the client compacts")
 
     def _idle(self) -> None:
-        with contextlib.suppress(OSError):
-            if os.stat(self._config.places.map_db + "-wal").st_size:
-                self._inbox.ask(IDLE)
+        if not self._writer.health.rested or self._wal_left():
+            self._inbox.ask(IDLE)
         if self._writer.health.terms_due and self._writer.health.first_pass_done:
             self._inbox.ask(TERMS)
         if self._desk.answered != self._answered:
             self._answered = self._desk.answered
             memory.give_back()
+
+    def _wal_left(self) -> bool:
+        """A reader may have been in the way when the writer came to rest."""
+        for path in (self._config.places.map_db, self._config.places.ledger_db):
+            with contextlib.suppress(OSError):
+                if os.stat(path + "-wal").st_size:
+                    return True
+        return False
 
     def _lost(self, reason: str) -> None:
         log.warning("events.lost", reason=reason)

@@ -66,7 +66,7 @@ class Desk:
         self._sources = sources
         self._started = time.monotonic()
         self.answered = 0
-        """requests so far; only whether it changed is of interest"""
+        """requests so far, and readers let go of; only whether it changed is of interest"""
         self._mine = threading.local()
         self._pace = Pace()
         # Only used on the server's quick lane, which is one OS thread.
@@ -89,11 +89,12 @@ class Desk:
         return self._reply(request, self._value(name, request.params))
 
     def leave(self) -> None:
-        """This OS thread asks no more."""
+        """This OS thread asks no more, or not for a while: what its reader keeps would only be held for nothing."""
         mine: tuple[answers.Reader, Config] | None = getattr(self._mine, "reader", None)
         if mine is not None:
             self._mine.reader = None
             mine[0].queries.close()
+            self.answered += 1
 
     # ── replies ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -112,6 +113,7 @@ class Desk:
         style = present.Style(
             color=wishes.color,
             width=wishes.width,
+            folds=wishes.folds,
             utf8=wishes.utf8,
             now=time.time(),
             utc=wishes.utc,

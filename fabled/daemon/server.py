@@ -49,6 +49,8 @@ class Limits:
     """events that a subscriber has not taken"""
     all_bytes: int = 256 << 20
     """replies that all clients together have not taken"""
+    rest_seconds: float = 10.0
+    """after so long without a request, an answering OS thread lets go of what it keeps for the next"""
 
 
 # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -120,7 +122,7 @@ class Server:
         left: Callable[[], None] = lambda: None,
         failed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`left` is called on each answering OS thread when it ends, `failed` should the loop end by a fault."""
+        """`left` is called on each answering OS thread as it rests or ends, `failed` should the loop end by a fault."""
         self._listener = listener
         self._answer = answer
         self._version = version
@@ -184,7 +186,17 @@ class Server:
 
     def _work(self, lane: str) -> None:
         waiting = self._lanes[lane]
-        while (item := waiting.get()) is not None:
+        rested = True
+        while True:
+            try:
+                item = waiting.get(timeout=None if rested else self._limits.rest_seconds)
+            except queue.Empty:
+                self._left()
+                rested = True
+                continue
+            if item is None:
+                break
+            rested = False
             client, request = item
             reply = self._reply(request)
             if isinstance(reply, Future):

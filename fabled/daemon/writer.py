@@ -96,6 +96,8 @@ class Health:
     outlook: Outlook = field(default_factory=Outlook)
     terms_due: bool = True
     """threads may lack their terms"""
+    rested: bool = False
+    """nothing was done since what is only held to be faster was let go of"""
     storage: StorageWait | None = None
 
 
@@ -213,7 +215,7 @@ class Writer:
         make, self._next = self._next, None
         if make is not None:
             self._over(make())
-        self._set(phase="working", in_hand=len(batch.paths) + len(batch.jobs) + batch.overfull)
+        self._set(phase="working", in_hand=len(batch.paths) + len(batch.jobs) + batch.overfull, rested=False)
         try:
             self._do(batch)
         except BaseException as fault:
@@ -262,7 +264,7 @@ class Writer:
             self._derive_terms(jobs["terms"])
         if "idle" in jobs or (not len(self._inbox) and self._wal_bytes() > BIG_WAL_BYTES):
             self._idle()
-        if self._read_since > BIG_WORK_BYTES and not len(self._inbox):
+        elif self._read_since > BIG_WORK_BYTES and not len(self._inbox):
             self._read_since = 0
             memory.give_back()
 
@@ -641,6 +643,9 @@ class Writer:
             if storage_trouble(fault) is None:
                 raise
             log.debug("idle.postponed", reason=str(fault))
+        self._read_since = 0
+        memory.give_back()
+        self._set(rested=True)
 
     def _wal_bytes(self) -> int:
         try:

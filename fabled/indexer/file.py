@@ -198,6 +198,7 @@ class FileScan:
         batch = self.scan.batch
         batch.copies.append((self.row.id, offset, length, number, check, record))
         batch.moved.append((self.row.id, offset, length, record, self.replaced.id))
+        self.scan.pointed.add(record)
         batch.weight += 100
 
     def _twin(self, twin: Twin, offset: int, length: int, number: int, check: bytes) -> None:
@@ -305,7 +306,9 @@ class FileScan:
         if sums[5] > 1 or not sums[7]:
             rank = TITLE_RANK.get(facts.kind, 99) + (10 if aside else 0)
             if rank < sums[5] or (rank == sums[5] < 99 and not sums[7]):
-                sums[5], sums[6], sums[7] = rank, record, title_of(facts)
+                title = title_of(facts)
+                if title or rank < sums[5]:
+                    sums[5], sums[6], sums[7] = rank, record, title
 
     def _session(self, name: str) -> int:
         number, new = self.map.session(name)

@@ -500,8 +500,10 @@ class Indexer:
         return terms.due(self.map)
 
     def idle(self) -> None:
-        """What can be done when nothing waits."""
+        """What can be done when nothing waits: write both stores back, and let go of what is only held to be faster."""
         self._care.checkpoint()
+        self.map.forget_known()
+        self.ledger.rest()
 
 
 def _facts_at(source: Source, offset: int, length: int, check: bytes) -> t.Facts | None:

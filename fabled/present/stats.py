@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fabled.present.terminal import Style, cells, count, fit, pad, path, plural, size, tokens
+from fabled.present.columns import TITLE, middle, pad, widest
+from fabled.present.terminal import Style, count, path, plural, size, tokens
 
 Value = Mapping[str, Any]
 
@@ -48,7 +49,7 @@ def stats(value: Value, style: Style) -> list[str]:
     lines.append(vault)
     activity = value.get("activity") or []
     if any(activity):
-        lines.append(f"{style.good(spark(activity))}  records a day, the last {len(activity)} days")
+        lines.append(f"{style.good(spark(activity))}  records a day, {plural(len(activity), 'day')}")
     more = (value.get("total") or 0) - len(rows)
     return [*lines, style.dim(f"and {count(more)} more")] if more > 0 else lines
 
@@ -70,7 +71,7 @@ def _table(value: Value, rows: Sequence[Value], style: Style) -> list[str]:
     names = [str(row["day"]) if by_day else path(str(row["project"]), style) or "(none)" for row in rows]
     used = _width(columns, rows)
     room = max(10, style.width - used - 3)
-    name = max(len(first), min(max(map(cells, names)), room if by_day or room < 50 else room - 34))
+    name = max(len(first), min(widest(names), TITLE, room if by_day or room < 50 else room - 34))
     left = style.width - used - name - 4
     lines = [style.dim(pad(first, name) + "".join(f"  {head:>{_column(head, key, form, rows)}}"
                                                   for head, key, form in columns))]  # fmt: skip
@@ -84,7 +85,7 @@ def _table(value: Value, rows: Sequence[Value], style: Style) -> list[str]:
             tail = bar(row.get("records") or 0, most, min(BAR * 2, left - 2))
         elif left >= 30 and any(row.get("activity") or ()):
             tail = spark(row["activity"])
-        lines.append(f"{style.id(pad(fit(shown, name), name))}{figures}  {style.good(tail)}")
+        lines.append(f"{style.id(pad(middle(shown, name), name))}{figures}  {style.good(tail)}")
     return lines
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fabled.present.columns import cells, fit, pad
 from fabled.present.health import status
 from fabled.present.stats import spark
-from fabled.present.terminal import Style, ago, count, duration, fit, one_line, pad, path, plural, short, size
+from fabled.present.terminal import Style, ago, count, duration, homely, one_line, path, plural, short, size
 
 Value = Mapping[str, Any]
 
@@ -18,18 +19,19 @@ Value = Mapping[str, Any]
 def top(value: Value, style: Style) -> list[str]:
     """`value`: `status`, and `sessions` that grew, `events` of late, `pace` of bytes."""
     told = value.get("status") or {}
-    lines = [_head(told, style), _work(told, value, style), ""]
+    lines = [*style.fold(style.bold(_head(told)), 2), _work(told, value, style), ""]
     lines += _sessions(value.get("sessions") or [], style)
     lines += ["", _next(told, style)]
     events = value.get("events") or []
     if events:
         lines += ["", *(style.dim(fit(_event(one, style), style.width)) for one in events)]
     warnings = told.get("warnings") or []
-    lines += [style.warn(fit(f"! {one_line(str(one.get('message')))}", style.width)) for one in warnings[:3]]
+    for one in warnings[:3]:
+        lines += style.fold(style.warn(f"! {homely(one_line(str(one.get('message'))), style)}"), 2)
     return lines
 
 
-def _head(told: Value, style: Style) -> str:
+def _head(told: Value) -> str:
     parts = [
         f"fabled {told.get('version', '')}",
         f"up {duration(told.get('uptime_s') or 0)}",
@@ -37,8 +39,7 @@ def _head(told: Value, style: Style) -> str:
         f"cpu {told.get('cpu_percent') or 0:.1f} %",
         f"queue {count(told.get('queue') or 0)}",
     ]
-    line = "   ".join(parts)
-    return style.bold(fit(line, style.width))
+    return "   ".join(parts)
 
 
 def _work(told: Value, value: Value, style: Style) -> str:
@@ -51,7 +52,9 @@ def _work(told: Value, value: Value, style: Style) -> str:
     if queries.get("p95_ms") is not None:
         asked += f"  p95 {queries['p95_ms']:.0f} ms"
     pace = value.get("pace") or []
-    return fit(f"writer {writer}   {asked}   {spark(pace)}", style.width)
+    said = f"writer {one_line(writer)}   {asked}   "
+    room = style.width - cells(said)
+    return said + (spark(pace[-room:]) if room > 0 else "")
 
 
 def _sessions(rows: Sequence[Value], style: Style) -> list[str]:
@@ -85,7 +88,7 @@ def _next(told: Value, style: Style) -> str:
         if one.get("next_at")
     ]
     known = f"{plural(told.get('sessions') or 0, 'session')}, {plural(told.get('records') or 0, 'record')}"
-    return fit("   ".join([known, *(["next " + ", ".join(jobs)] if jobs else [])]), style.width)
+    return "   ".join([known, *(["next " + ", ".join(jobs)] if jobs else [])])
 
 
 def _event(one: Value, style: Style) -> str:

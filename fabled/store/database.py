@@ -123,6 +123,12 @@ class Database:
         """Takes back the numbers given since the last commit."""
         self._caches()
 
+    def forget_known(self) -> None:
+        """Lets go of what was looked up, which only saves looking again; not while numbers wait to be stored."""
+        if not (self._new_names or self._new_sessions or self._new_threads):
+            for cache in (self._names, self._sessions, self._threads):
+                cache.clear()
+
     def _caches(self) -> None:
         """Forgets what was looked up, and numbers given but not stored."""
         self._names: dict[str, int] = {}

@@ -6,6 +6,7 @@ left to `map`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -16,6 +17,7 @@ from typing import Any, Literal
 import apsw
 
 from ..errors import NewerSchema, StorageFault
+from .database import BUSY_MS
 from .schema import APPLICATION_ID, LEDGER, LEDGER_VERSION
 
 
@@ -152,7 +154,7 @@ class Ledger:
         self.path = path
         try:
             self._db = apsw.Connection(path)
-            self._db.set_busy_timeout(5000)
+            self._db.set_busy_timeout(BUSY_MS)
             version = int(self._db.pragma("user_version"))
             if version > LEDGER_VERSION:
                 self._db.close()
@@ -190,6 +192,16 @@ class Ledger:
 
     def close(self) -> None:
         self._db.close()
+
+    def rest(self) -> None:
+        """Gives the WAL's space and the cached pages back, where no reader needs them; waits for nobody."""
+        self._db.set_busy_timeout(0)
+        try:
+            with contextlib.suppress(apsw.BusyError, apsw.LockedError):
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            self._db.set_busy_timeout(BUSY_MS)
+        self._db.execute("PRAGMA shrink_memory")
 
     def _write(self, name: str, sql: str, values: tuple[Any, ...]) -> None:
         """One write, durable when it returns. Raises StorageFault."""

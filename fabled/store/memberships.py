@@ -85,17 +85,20 @@ class Memberships:
             "ORDER BY f.rank,f.path,f.id",
             (session,),
         ).fetchall()
+        nodes: dict[int, th.Node] = {}
         for (file,) in files:
-            nodes = [
-                th.Node(i, se, u, p, pr, k, fl, ty in spoken, ag is not None)
-                for i, se, u, p, pr, k, fl, ty, ag in self.db.execute(
-                    "SELECT r.id,r.session,r.uuid,r.parent,n.text,r.kind,r.flags,r.type,r.agent FROM copies c JOIN "
-                    "records r ON r.id=c.record "
-                    "LEFT JOIN names n ON n.id=r.prompt WHERE c.file=? ORDER BY c.offset",
-                    (file,),
+            held = [x for (x,) in self.db.execute("SELECT record FROM copies WHERE file=? ORDER BY offset", (file,))]
+            if not nodes.keys() >= set(held):  # generations mostly hold the records of one another
+                nodes.update(
+                    (i, th.Node(i, se, u, p, pr, k, fl, ty in spoken, ag is not None))
+                    for i, se, u, p, pr, k, fl, ty, ag in self.db.execute(
+                        "SELECT r.id,r.session,r.uuid,r.parent,n.text,r.kind,r.flags,r.type,r.agent FROM copies c "
+                        "JOIN records r ON r.id=c.record LEFT JOIN names n ON n.id=r.prompt WHERE c.file=?",
+                        (file,),
+                    )
+                    if i not in nodes
                 )
-            ]
-            result.files.append((file, nodes))
+            result.files.append((file, [nodes[record] for record in held]))
         result.forks.update(
             self.db.execute(
                 "SELECT l.record,n.text FROM links l JOIN names n ON n.id=l.key WHERE l.session=? AND l.kind=?",
@@ -290,15 +293,19 @@ class Memberships:
         threads = sorted(threads)
         db.executemany("INSERT OR IGNORE INTO terms_due VALUES(?)", ((thread,) for thread in threads))
         for thread in threads:
-            row = db.execute(
+            now, *counts = db.execute(
                 f"SELECT count(*), min(ts), max(ts), {COUNTED} FROM records WHERE thread=?", (thread,)
             ).fetchone()
-            if not row[0]:
+            if not now:
                 db.execute("DELETE FROM threads WHERE id=?", (thread,))
                 db.execute("UPDATE threads SET canonical=NULL WHERE canonical=?", (thread,))
                 self.map._threads.clear()
                 continue
-            db.execute("UPDATE threads SET first_ts=?,last_ts=?,turns=?,said=?,tokens=? WHERE id=?", (*row[1:], thread))
+            db.execute(
+                "UPDATE threads SET first_ts=?1,last_ts=?2,turns=?3,said=?4,tokens=?5 WHERE id=?6 AND "
+                "(first_ts,last_ts,turns,said,tokens) IS NOT (?1,?2,?3,?4,?5)",
+                (*counts, thread),
+            )
             self._retitle(thread)
 
     def _retitle(self, thread: int) -> None:

@@ -78,10 +78,15 @@ class Keeping:
         return self.survey.where.get(name) if name is not None else None
 
     def _last(self) -> set[int]:
-        """The last record, and the last of the main chain: what a running client and the next resume go on from."""
+        """The last record, and the last of the main chain, with and without progress: what a running client and the
+        next resume go on from."""
         facts = self.facts
-        chain = (at for at in range(len(facts) - 1, -1, -1) if self._linked(facts[at]))
-        return {len(facts) - 1, next(chain, len(facts) - 1)} if facts else set()
+        if not facts:
+            return set()
+        backwards = range(len(facts) - 1, -1, -1)
+        chain = next((at for at in backwards if self._linked(facts[at])), len(facts) - 1)
+        main = (at for at in backwards if facts[at].kind == PROGRESS and not facts[at].flags & SIDE)
+        return {len(facts) - 1, chain, max(chain, next(main, chain))}
 
     def _last_prompt(self) -> int | None:
         """The last real prompt: it stays, so that the thinking since then is known again."""
@@ -277,22 +282,27 @@ class Keeping:
         fate.spared.update(collapsed)
 
     def _spare_pairs(self, fate: Fate) -> None:
-        """Takes from S3 the other half of every tool call that is kept."""
+        """Takes from S3 the other half of every tool call that is kept, and the other parts of every message."""
         taken, facts = fate.gone, self.facts
         holders: dict[str, list[int]] = {}
         for at, rule in taken.items():
             if rule == "S3":
-                for tool in facts[at].tools:
-                    holders.setdefault(tool, []).append(at)
+                for name in self._shared(at):
+                    holders.setdefault(name, []).append(at)
         waiting = [name for name in self.survey.opaque_calls if name in holders]
         for at in range(len(facts)):
             if at not in taken and at not in self.repeated:
-                waiting += facts[at].tools
+                waiting += self._shared(at)
         while waiting:
             for at in holders.pop(waiting.pop(), ()):
                 if taken.pop(at, None):
                     fate.spared.add(at)
-                    waiting += facts[at].tools
+                    waiting += self._shared(at)
+
+    def _shared(self, at: int) -> tuple[str, ...]:
+        """The ids that a record has in common with those that are sent together with it."""
+        fact = self.facts[at]
+        return fact.tools if fact.message is None else (*fact.tools, fact.message)
 
     def _walk(self, at: int, taken: Mapping[int, str], known: dict[int, int]) -> int:
         """The nearest kept ancestor of a record that goes; where there is none, the topmost record that goes."""

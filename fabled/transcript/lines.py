@@ -57,7 +57,9 @@ class Candidate:
 class Fact:
     """What the rules must know of one record with a uuid."""
 
-    __slots__ = ("candidates", "flags", "kind", "line", "parent", "subtype", "tools", "type", "uuid", "written")
+    __slots__ = (
+        "candidates", "flags", "kind", "line", "message", "parent", "subtype", "tools", "type", "uuid", "written",
+    )  # fmt: skip
 
     def __init__(self, line: int, uuid: str, parent: str | None, type: str, kind: int) -> None:
         self.line = line
@@ -69,6 +71,8 @@ class Fact:
         self.subtype: str | None = None
         self.tools: tuple[str, ...] = _EMPTY
         self.candidates: tuple[Candidate, ...] = _EMPTY
+        self.message: str | None = None
+        """the API message of which it is a part; the client puts the parts together, wherever they stand"""
         self.written: str | None = None
         """its timestamp as it stands; only for what the client takes for a link of the main chain"""
 
@@ -297,6 +301,8 @@ def _message(found: Survey, position: int, fact: Fact, obj: dict[str, Any], raw:
     content = message.get("content") if type(message) is dict else None
     user = fact.type == "user"
     result = False
+    if not user and type(message) is dict and type(message.get("id")) is str:
+        fact.message = message["id"]
     if type(content) is list:
         result = _blocks(found, fact, content)
     if obj.get("isCompactSummary") is True:

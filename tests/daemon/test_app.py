@@ -681,8 +681,9 @@ def test_settings_are_read_again_and_bad_ones_refused(daemon: Daemon) -> None:
     daemon.process.send_signal(signal.SIGHUP)
     assert daemon.finds("bittern")
     assert "config" not in daemon.warnings()
+    both = {str(daemon.root), str(other)}
+    assert until(lambda: {root["path"] for root in daemon.status()["watcher"]["roots"]} == both)
     status = daemon.status()
-    assert {root["path"] for root in status["watcher"]["roots"]} == {str(daemon.root), str(other)}
     assert {job["id"]: job["every_seconds"] for job in status["jobs"]}["sweep"] == 300
     transcript(other, "two", "an osprey")
     assert daemon.finds("osprey")

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from fabled import config
+from fabled.cli import plugin
 from fabled.daemon.desk import Desk, Sources
 from fabled.daemon.inbox import Inbox
 from fabled.daemon.protocol import METHODS, As, Request
@@ -200,6 +201,17 @@ def test_a_hook_imports_nothing_heavy(tmp_path: Path, arguments: list[str], runn
 
 
 # ── what hooks say ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_plugins_commands_bring_in_no_more_than_that(tmp_path: Path) -> None:
+    """As they are written into the client's settings: not even the interpreter's own look at what is installed."""
+    first, *rest = plugin.command()
+    for arguments in (["hook", "session-start"], ["statusline"], ["status"]):
+        command = [first, "-X", "importtime", *rest, *arguments]
+        done = subprocess.run(command, env=variables(tmp_path), input="{}", capture_output=True, text=True)
+        names = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time")}
+        assert "fabled.client.connect" in names
+        assert (HEAVY | {"site"}) & {name.split(".")[0] for name in names} == set()
 
 
 def test_a_new_session_is_told_of_the_projects_last_threads(daemon: Daemon) -> None:

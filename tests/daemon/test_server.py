@@ -69,8 +69,9 @@ class House:
         self.searching = 0
         self.jobs: list[tuple[Request, Future[bytes]]] = []
         self.clients: list[Client] = []
+        self.let_go: list[str] = []
         claim(str(path), shared_folder=False)
-        self.server = Server(bind(str(path)), self.answer, "1.2.3", limits=limits)
+        self.server = Server(bind(str(path)), self.answer, "1.2.3", limits=limits, left=self.left)
         self.server.start()
 
     def answer(self, request: Request) -> bytes | Future[bytes]:
@@ -89,6 +90,9 @@ class House:
                 self.jobs.append((request, job))
                 return job
         return protocol.result(request.id, {"method": request.method.name})
+
+    def left(self) -> None:
+        self.let_go.append(threading.current_thread().name)
 
     def client(self, **options: Any) -> Client:
         self.clients.append(Client(self.path, **options))
@@ -409,6 +413,16 @@ def test_an_idle_server_does_not_wake(house: Open) -> None:
         assert time.monotonic() < end, "it keeps waking"
         seen = selections
         threading.Event().wait(0.5)
+
+
+def test_who_answered_lets_go_when_nothing_more_is_asked(house: Open) -> None:
+    """Once after each time of work, and only those that worked."""
+    one = house(rest_seconds=0.01)
+    client = one.client()
+    for times in range(1, 4):
+        assert client.ask("ping")
+        assert until(lambda times=times: len(one.let_go) == times)  # type: ignore[misc]
+    assert set(one.let_go) == {"server-quick-0"}
 
 
 # ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────────

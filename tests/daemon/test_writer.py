@@ -115,6 +115,24 @@ def test_an_unchanged_path_costs_a_look(desk: Desk) -> None:
     assert (desk.writer.health.scans, len(desk.events)) == (scans, told)
 
 
+def test_at_rest_nothing_is_held_only_to_be_faster(desk: Desk) -> None:
+    """Neither pages nor names nor the space of the two stores' logs; and work goes on from there."""
+    path = transcript(desk.root, "one", "a heron stands")
+    desk.start()
+    desk.ledger.note("vanished", "s", "gone", 0, 1)
+    used = {db: db.status(apsw.SQLITE_DBSTATUS_CACHE_USED)[0] for db in (desk.map.db, desk.ledger._db)}
+    assert desk.map._names and not desk.writer.health.rested
+    desk.inbox.ask(IDLE)
+    assert until(lambda: desk.writer.health.rested)
+    assert not (desk.map._names or desk.map._sessions or desk.map._threads)
+    assert all(db.status(apsw.SQLITE_DBSTATUS_CACHE_USED)[0] < before / 2 for db, before in used.items())
+    assert [Path(f"{db.filename}-wal").stat().st_size for db in used] == [0, 0]
+    transcript(desk.root, "one", "a bittern booms")
+    desk.inbox.add(str(path))
+    assert until(lambda: desk.found("bittern") == 1)
+    assert not desk.writer.health.rested
+
+
 def test_an_index_request_is_answered_with_the_report(desk: Desk) -> None:
     """Whoever asks for an index run gets its figures when it is done, of some paths or of everything."""
     desk.start()

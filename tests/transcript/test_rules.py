@@ -289,6 +289,16 @@ def test_what_a_compaction_replaced_goes() -> None:
     assert done.text(head["uuid"]) == head
 
 
+def test_a_message_with_parts_on_both_sides_of_a_compaction_stays_whole() -> None:
+    """The client puts the parts of one message together, and finds them by its id alone."""
+    t, part = compacted(preserved=False)
+    t.assistant("the other part", message=part["message"]["id"])
+    talk(t, 2)
+    done = prune(split(t.data), "standard")
+    check(done)
+    assert done.text(part["uuid"])["message"] == part["message"]
+
+
 def test_a_rewind_to_before_a_compaction_keeps_its_chain() -> None:
     """Behind the boundary a record hangs on one before it: all its ancestors stay."""
     t, _ = compacted(preserved=False)
