@@ -144,7 +144,8 @@ def _roots(seen: Seen) -> Iterator[Finding]:
         yield Finding("transcripts", "failure", f"{root} cannot be read", f"chmod u+rx {root}")
     if missing and len(missing) == len(seen.config.roots):
         fix = "start Claude Code once, or: fabled config set roots FOLDER"
-        yield Finding("transcripts", "warning", f"{missing[0]} does not exist", fix, tuple(missing[1:]))
+        said = "is no folder" if os.path.exists(missing[0]) else "does not exist"
+        yield Finding("transcripts", "warning", f"{missing[0]} {said}", fix, tuple(missing[1:]))
     elif not closed:
         yield Finding("transcripts", "ok", ", ".join(root for root in seen.config.roots if root not in missing))
 

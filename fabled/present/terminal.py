@@ -296,6 +296,6 @@ def homely(text: str, style: Style) -> str:
 
 
 def path(text: str, style: Style) -> str:
-    if style.home and (text == style.home or text.startswith(style.home.rstrip("/") + "/")):
+    if len(style.home) > 1 and (text == style.home or text.startswith(style.home.rstrip("/") + "/")):
         text = "~" + text[len(style.home.rstrip("/")) :]
     return one_line(text)

@@ -24,6 +24,7 @@ from ..transcript.text import CALL, OTHER, PROMPT, QUEUED, REPLY, SIDECHAIN, THI
 from . import schema as s
 from .activity import Activity
 from .batch import TITLE_RANK
+from .files import unopened
 from .marker import Marker
 from .rows import Copy, Hit, Record, State, Thread, TurnRow, Where
 
@@ -55,7 +56,7 @@ def _open(path: str) -> apsw.Connection:
     except (apsw.NotADBError, apsw.CorruptError):
         raise NoIndex("the index is damaged", "fabled index: it moves it aside and builds it anew") from None
     except apsw.Error as fault:
-        raise StorageFault(f"the index cannot be opened: {fault}", "look at the rights of its folder") from None
+        raise unopened(path, fault) from None
     if version > s.MAP_VERSION:
         db.close()
         raise NewerSchema(
