@@ -179,7 +179,7 @@ def _retention(seen: Seen) -> Iterator[Finding]:
         more = f"{said}; {plural(near, 'session')} near that lie in no Vault yet"
         yield Finding("retention", "warning", more, f"fabled capture, or raise cleanupPeriodDays in {file}")
     elif seen.status is None:
-        yield Finding("retention", "warning", said, "let the daemon run: it keeps them before that")
+        yield Finding("retention", "warning", said, f"{outside.start(seen)}: it keeps them before that")
     else:
         yield Finding("retention", "ok", f"{said}; each is kept before that")
 
