@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -422,6 +423,28 @@ def test_a_prompt_taken_back_is_a_branch(home: Home, ask: Ask) -> None:
     assert {turn["label"] for turn in value["turns"]} == {"branch"}  # nothing but a branch: shown as what it is
     other = ask("thread", id=ask("search", query='"better work"', all=True)["results"][0]["thread"])
     assert [turn["label"] for turn in other["turns"]] == ["main", "main"]
+
+
+def test_what_is_left_out_of_a_huge_record_is_told(home: Home, ask: Ask) -> None:
+    """A result of megabytes shows its beginning and end, how much went between them, and which block has it all; a
+    large picture keeps its size."""
+    one = talk()
+    one.user("print it")
+    call = one.call("Bash", {"command": "cat log"})
+    huge = one.result(call, "first line\n" + "a line of the log\n" * 300_000 + "last line")
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO" * 1_500_000}}
+    one.result(one.call("Read", {"file_path": "/x.png"}), [picture])
+    put(home, one)
+    text, image = (
+        turn for turn in ask("thread", id=one.records[0]["promptId"], budget=0)["turns"] if turn["role"] == "tool"
+    )
+    marker = f"[truncated — fabled block {huge['uuid']}]"
+    assert text["truncated"] and text["text"].startswith("first line") and text["text"].endswith(f"last line\n{marker}")
+    gone = int(re.search(r"…\[([0-9,]+) bytes left out\]…", text["text"])[1].replace(",", ""))  # type: ignore[index]
+    shown = len(text["text"]) - len(f"…[{gone:,} bytes left out]…\n{marker}")
+    # The content is cut as JSON has it, where each newline is two bytes.
+    assert gone + shown + text["text"].count("\n") - 1 == len(json.dumps(huge["message"]["content"][0]["content"])) - 2
+    assert (image["text"], image["truncated"]) == ("[image, image/png, 4,500,000 bytes]", False)
 
 
 def test_a_thread_has_one_title_and_one_count_of_turns_in_every_answer(home: Home, ask: Ask) -> None:

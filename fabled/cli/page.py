@@ -61,13 +61,16 @@ def export(
     words = exported.turns(value)
     if unread:
         words += f", {unread:,} of them not readable now (fabled index)"
+    cut = sum(turn.get("truncated") is True for turn in rows)
+    if cut:
+        words += f", {cut:,} of them too long to be here whole (fabled block has all of each)"
     if masked:
         looks = "looks like a key" if masked == 1 else "look like keys"
         words += f".  Masked {plural(masked, 'value')} that {looks} (--no-redact to keep)"
     aside = sum(turn.get("label") == "sidechain" for turn in rows)
     told = {
         "thread": value["thread"], "format": kind, "turns": len(rows) - aside, "subagent_turns": aside,
-        "unreadable": unread, "redacted": masked,
+        "unreadable": unread, "truncated": cut, "redacted": masked,
     }  # fmt: skip
     return _write(to, [document.encode("utf-8", "backslashreplace")], told, words, as_json)
 
