@@ -212,6 +212,8 @@ def test_live_views_paint_over_themselves_and_leave_with_q(home: Home) -> None:
         assert status == 0 and "sessions" in shown
         status, shown = home.on_terminal("top", "--once", TERM="dumb")
         assert status == 0 and "\x1b" not in shown
+    status, shown = home.on_terminal("top", rows=30)
+    assert (status, "\x1b" in shown) == (3, False)
     assert home.run("status", "--watch", "--json").returncode == 2
 
 

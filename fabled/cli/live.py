@@ -50,6 +50,7 @@ def top(once: bool, interval: float, as_json: bool, utc: bool) -> int:
     try:
         if as_json:
             return _as_json(following, interval, once)
+        following.status()  # who does not run is told of before the screen is taken
         return _live(paint, following.events(interval), once, utc)
     except connect.Down:
         return absent.not_running("json" if as_json else "text")
@@ -65,6 +66,7 @@ def watch(utc: bool) -> int:
         return view.watched(following.status(), style)
 
     try:
+        following.status()
         return _live(paint, following.events(SECONDS), False, utc)
     except connect.Down:
         return absent.not_running("text")
