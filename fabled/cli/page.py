@@ -24,7 +24,7 @@ FORMATS = ("md", "html", "jsonl")
 @click.option(
     "--format", "kind", type=click.Choice(FORMATS), help="md, html or jsonl.  [default: by FILE's name, or md]"
 )
-@click.option("-o", "--output", "to", metavar="FILE", help="Where to; - is stdout.")
+@click.option("-o", "--output", "to", type=click.Path(allow_dash=True), metavar="FILE", help="Where to; - is stdout.")
 @click.option("--no-redact", is_flag=True, help="Leave what looks like credentials as it is.")
 @click.option("--no-subagents", is_flag=True, help="Without what its subagents did.")
 @options.output
@@ -120,7 +120,14 @@ def _records(rows: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
 
 
 @click.command()
-@click.option("-o", "--output", "to", metavar="FILE", help="Where to; - is stdout.  [default: fabled-report.html]")
+@click.option(
+    "-o",
+    "--output",
+    "to",
+    type=click.Path(allow_dash=True),
+    metavar="FILE",
+    help="Where to; - is stdout.  [default: fabled-report.html]",
+)
 @options.project()
 @click.option("--since", metavar="TIME", help="Only what was written since: an ISO date, or 3h, 2d, 6w ago.")
 @click.option("--until", metavar="TIME", help="The same, for the end.")
