@@ -198,11 +198,16 @@ def places(env: Mapping[str, str]) -> Places:
 def cleanup_days(places: Places) -> int:
     """After how many days the client deletes transcripts: `cleanupPeriodDays` of its settings, else 30."""
     try:
-        with open(os.path.join(places.claude, "settings.json"), "rb") as file:
+        with open(os.path.join(places.claude, "settings.json"), "rb", opener=_at_once) as file:
             days = msgspec.json.decode(file.read(1 << 20), type=dict).get("cleanupPeriodDays")
     except (OSError, msgspec.MsgspecError):
         return 30
     return int(days) if isinstance(days, int | float) and 0 < days < 10**6 else 30
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Opens without waiting for whoever would write into a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _platform_folders(env: Mapping[str, str]) -> tuple[str, str, str]:
@@ -318,9 +323,9 @@ class _Source:
     def read(cls, path: str) -> _Source:
         """A missing file is an empty one; any other trouble is a problem to report."""
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=_at_once) as file:
                 return cls.of(path, file.read())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return cls(path)
         except OSError as error:
             return cls(path, problems=(f"{path}: cannot be read: {error.strerror}.",))
@@ -333,7 +338,7 @@ class _Source:
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
             return cls(path, problems=(f"{path}:{line}: not UTF-8 text. Save the file as UTF-8.",))
-        lines = tuple(text.split("\n"))
+        lines = tuple(text.replace("\r\n", "\n").split("\n"))
         try:
             return cls(path, lines, tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
@@ -392,13 +397,26 @@ def _take(
         taken = msgspec.convert(value, fields[name], strict=strict)
     except msgspec.ValidationError as error:
         choices = get_args(fields[name]) if get_origin(fields[name]) is Literal else ()
-        said = f"Expected one of {', '.join(choices)}" if choices else str(error).replace("`", "")
-        yield f"{at}: {dotted}: {said[:1].lower()}{said[1:]}."
+        said = f"expected one of {', '.join(choices)}" if choices else _worded(str(error))
+        yield f"{at}: {dotted}: {said}."
         return
     if isinstance(taken, float) and not math.isfinite(taken):
         yield f"{at}: {dotted}: expected a finite number."
         return
     values[dotted] = taken
+
+
+_WORDS = {
+    "array": "a list", "bool": "true or false", "float": "a number", "int": "a whole number", "object": "a table",
+    "str": "text", "datetime": "a date", "date": "a date", "null": "nothing",
+}  # fmt: skip
+
+
+def _worded(said: str) -> str:
+    """msgspec's words without the names of types: "expected a number >= 0.01, got text"."""
+    plain = re.sub(r"`(\w+)(?: \| null)?", lambda kind: f"`{_WORDS.get(kind[1], kind[1])}", said).replace("`", "")
+    plain = re.sub(r" - at \$\[(\d+)\]", lambda place: f" in entry {int(place[1]) + 1}", plain)
+    return plain[:1].lower() + plain[1:]
 
 
 def _suggestion(dotted: str) -> str:
@@ -516,6 +534,9 @@ def default_of(name: str, env: Mapping[str, str]) -> Any:
 
 def kind_of(name: str) -> Any:
     """The type a setting's value has; raises BadRequest for a name that is none, with the one that may be meant."""
+    if name in TABLES:
+        below = ", ".join(one for one in setting_names() if one.startswith(f"{name}."))
+        raise BadRequest(f"{name} is a table of settings: {below}", f"fabled config get {below.partition(',')[0]}")
     if name not in setting_names():
         raise BadRequest(f"no setting {name}.{_suggestion(name)}", "fabled config shows those there are")
     table, _, key = name.rpartition(".")

@@ -87,10 +87,10 @@ x = 1
         "config.toml:1: no setting rots. Did you mean roots?",
         "config.toml:5: no setting quiet_seconds. Did you mean watch.quiet_seconds?",
         "config.toml:8: no setting watch.quiet_second. Did you mean watch.quiet_seconds?",
-        "config.toml:10: watch.quiet_seconds: expected float, got str.",
-        "config.toml:11: watch.max_wait_seconds: expected float >= 0.01.",
-        "config.toml:12: watch.sweep_seconds: expected float >= 1.0.",
-        "config.toml:13: watch.heartbeat_seconds: expected float, got bool.",
+        "config.toml:10: watch.quiet_seconds: expected a number, got text.",
+        "config.toml:11: watch.max_wait_seconds: expected a number >= 0.01.",
+        "config.toml:12: watch.sweep_seconds: expected a number >= 1.0.",
+        "config.toml:13: watch.heartbeat_seconds: expected a number, got true or false.",
         "config.toml:16: log.level: expected one of debug, info, warning, error.",
         "config.toml:18: no setting wach. Did you mean watch?",
         "FABLED_LOG_LEVEL: log.level: expected one of debug, info, warning, error.",
@@ -104,7 +104,10 @@ x = 1
     [
         ("roots = []", "config.toml:1: roots is empty. Leave it out to use the client's usual folders."),
         ("\nwatch = 3", "config.toml:2: watch is a table. Write [watch] and its settings below it."),
-        ("watch.quiet_seconds = inf", "config.toml:1: watch.quiet_seconds: expected float <= 60.0."),
+        ("watch.quiet_seconds = inf", "config.toml:1: watch.quiet_seconds: expected a number <= 60.0."),
+        ("roots = 3", "config.toml:1: roots: expected a list, got a whole number."),
+        ("exclude = [4]", "config.toml:1: exclude: expected text, got a whole number in entry 1."),
+        ("# a file of Windows\r\n[log]\r\nlevl = 1\r\n", "config.toml:3: no setting log.levl. Did you mean log.level?"),
         ("watch = { level = 1 }", "config.toml:1: no setting watch.level. Did you mean log.level or prune.level?"),
         ("zzz = 1", "config.toml:1: no setting zzz. fabled.toml.example lists them all."),
         (
@@ -174,7 +177,7 @@ def test_the_example_tells_the_bounds_that_are_checked(tmp_path: Path) -> None:
             assert getattr(load(tmp_path, f"[watch]\n{loose}{name} = {value}"), name) == float(value)
         for value in (float(low) / 2, float(high) * 1.01):
             assert (
-                f"config.toml:{3 if loose else 2}: watch.{name}: expected float"
+                f"config.toml:{3 if loose else 2}: watch.{name}: expected a number"
                 in problems(tmp_path, f"[watch]\n{loose}{name} = {value}")[0]
             )
 
@@ -251,4 +254,7 @@ def test_a_real_process_agrees_too(tmp_path: Path) -> None:
 
 def test_a_size_beyond_all_disks_is_refused(tmp_path: Path) -> None:
     """It would not fit into a question to the Map."""
-    assert "prune.min_bytes: expected int <= " in problems(tmp_path, "[prune]\nmin_bytes = 9300000000000000000")[0]
+    assert (
+        "prune.min_bytes: expected a whole number <= "
+        in problems(tmp_path, "[prune]\nmin_bytes = 9300000000000000000")[0]
+    )

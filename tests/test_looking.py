@@ -66,10 +66,11 @@ def test_the_doctor_says_why_each_large_session_was_not_pruned(home: Home) -> No
         found = findings(home)
         assert [name for name, one in found.items() if one["state"] == "failure"] == []
         assert {"program", "config", "daemon", "socket", "private", "database", "transcripts", "watching", "retention",
-                "disk", "service", "log", "pruning"} <= set(found)  # fmt: skip
-        details = found["pruning"]["details"]
-        assert isinstance(details, list)
-        assert any(make_uuid("secretive")[:8] in line and "prunes nothing unasked" in line for line in details)
+                "disk", "claude", "service", "log", "pruning"} <= set(found)  # fmt: skip
+        assert "prunes nothing unasked" in str(found["pruning"]["message"])
+        (shared,) = found["pruning"]["details"]  # type: ignore[misc]  # the same holds for both, and is said once
+        assert make_uuid("secretive")[:8] in shared and make_uuid("harbour")[:8] in shared
+        assert shared.endswith("  not pruned") and "  2 sessions, " in shared
         text = home.run("doctor").stdout
         assert "✓ daemon" in text and "! service" in text and "fix: fabled service install" in text
 
@@ -84,6 +85,14 @@ def test_the_doctor_tells_what_fails_and_how_to_mend_it(home: Home) -> None:
     assert "chmod go-rwx" in str(findings(home)["private"]["fix"])
     data.chmod(0o700)
     assert findings(home, FABLED_CAPTURE_RESERVE_BYTES=str(10**15))["disk"]["state"] == "failure"
+    claude = home.path / "claude" / "settings.json"
+    claude.write_text('{"cleanupPeriodDays": "ten"}')
+    assert "is no number of days" in str(findings(home)["retention"]["message"])
+    claude.write_text('{"a": ')
+    assert findings(home)["claude"]["state"] == "failure" and "line 1" in str(findings(home)["claude"]["message"])
+    claude.unlink()
+    (home.path / "fabled" / "plain").write_text("")
+    assert "mv " in str(findings(home, FABLED_HOME=str(home.path / "fabled" / "plain"))["places"]["fix"])
     (data / "map.db").write_bytes(b"no database" * 1000)
     assert findings(home)["database"]["state"] == "failure"
     (home.path / "fabled" / "config.toml").write_text("[prune]\nmin_byte = 1\n")

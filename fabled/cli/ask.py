@@ -47,12 +47,14 @@ def show_running(
     return reply.exit or 0
 
 
-def fetch(method: str, params: Params, seconds: float | None = ANSWER_SECONDS) -> dict[str, Any]:
-    """The answer as a value, from wherever it can be had."""
+def fetch(
+    method: str, params: Params, seconds: float | None = ANSWER_SECONDS, *, quiet: bool = False
+) -> dict[str, Any]:
+    """The answer as a value, from wherever it can be had; `quiet`: without a word of where that was."""
     try:
         return fetch_running(method, params, seconds)
     except connect.Down:
-        return _without_daemon(method, params)
+        return _without_daemon(method, params, quiet)
 
 
 def fetch_running(method: str, params: Params, seconds: float | None) -> dict[str, Any]:
@@ -136,7 +138,7 @@ def _told(head: bytes) -> FabledError:
     return fault
 
 
-def _without_daemon(method: str, params: Params) -> dict[str, Any]:
+def _without_daemon(method: str, params: Params, quiet: bool = False) -> dict[str, Any]:
     from fabled import answers, config
     from fabled.cli.here import reading, written_to
 
@@ -155,6 +157,8 @@ def _without_daemon(method: str, params: Params) -> dict[str, Any]:
                 told = fault.indexing = unfinished["indexing"]
                 fault.hint = present.not_yet(told, fault.hint)
             raise
+    if quiet:
+        return value
     start = absent.start_line(os.environ)
     edge.note(f"fabled is not running: answered from the Map as it was last written (start it: {start})")
     return value

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import difflib
 import os
-import subprocess
-import time
 from typing import Any
 
 import click
 
-from fabled.cli import ask, edge, options, plugin
+from fabled.cli import ask, edge, options, plugin, standing
+from fabled.client import absent
 from fabled.errors import FabledError
 from fabled.present.terminal import path, plural, tokens
-
-TRIAL_SECONDS = 5.0
 
 
 @click.group(invoke_without_command=True, cls=options.Helpful)
@@ -103,30 +100,23 @@ def status(as_json: bool) -> int:
 
     spot = _spot()
     wanted = config.load(os.environ).recall
-    named, enabled = plugin.is_on(spot)
+    found = standing.look(spot, os.environ)
     value: dict[str, Any] = {
-        "installed": named and os.path.isdir(spot.folder),
-        "enabled": enabled,
+        "installed": found.installed,
+        "enabled": found.enabled,
         "settings": spot.settings,
         "folder": spot.folder,
         "version": _version(),
+        "plugin_version": found.version,
         "on_start": wanted.on_start,
         "on_prompt": wanted.on_prompt,
-        "hook_ms": None,
-        "mcp_ms": None,
+        "hook_ms": found.hook.ms if found.hook is not None else None,
+        "mcp_ms": found.mcp.ms if found.mcp is not None else None,
         "daemon": _daemon(),
     }
-    problems = []
-    if not value["installed"]:
-        problems.append("the plugin is not installed: fabled claude install")
-    elif not enabled:
-        problems.append("the plugin is switched off in Claude Code: claude plugin enable fabled@fabled")
-    if value["installed"]:
-        value["hook_ms"], value["mcp_ms"] = _trial("hook", "stop"), _trial("mcp")
-        if value["hook_ms"] is None or value["mcp_ms"] is None:
-            problems.append("its commands do not run: fabled claude install writes them anew")
+    problems = [f"{one.said}: {one.fix}" for one in standing.problems(found)]
     if not value["daemon"]:
-        problems.append("the daemon is not running, so nothing is recalled: fabled daemon")
+        problems.append(f"the daemon is not running, so nothing is recalled: {absent.start_line(os.environ)}")
     value["problems"] = problems
     if as_json:
         edge.put_json(value)
@@ -242,25 +232,13 @@ def _daemon() -> bool:
     return True
 
 
-def _trial(*arguments: str) -> float | None:
-    """Milliseconds that one of the plugin's commands takes from start to end; None if it fails."""
-    begun = time.monotonic()
-    try:
-        done = subprocess.run(
-            [*plugin.command(), *arguments], input=b"", capture_output=True, timeout=TRIAL_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return round((time.monotonic() - begun) * 1000, 1) if done.returncode == 0 and not done.stdout else None
-
-
 def _told(value: dict[str, Any]) -> list[str]:
     style = edge.style()
     lines = []
     if value["installed"]:
         times = [f"{name} {value[key]:.0f} ms" for name, key in (("hooks", "hook_ms"), ("MCP", "mcp_ms")) if value[key]]
         state = "on" if value["enabled"] else "off"
-        lines.append(f"plugin     fabled {value['version']}, {state}; {', '.join(times)}")
+        lines.append(f"plugin     fabled {value['plugin_version']}, {', '.join([state, *times])}")
         told = [name for name, on in (("session start", value["on_start"]), ("prompts", value["on_prompt"])) if on]
         lines.append(f"recalls    {' and '.join(told) or 'nothing by itself'}")
     lines.append(f"settings   {path(value['settings'], style)}")

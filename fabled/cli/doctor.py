@@ -21,6 +21,7 @@ import click
 import fabled
 from fabled.cli import ask, edge, examine, journal, options
 from fabled.cli import output as out
+from fabled.cli.findings import Seen
 from fabled.client import connect
 
 LOG_LINES = 2_000
@@ -62,7 +63,7 @@ def _status() -> Mapping[str, Any] | None:
         return None
 
 
-def _bundle(output: str | None, value: Mapping[str, Any], seen: examine.Seen) -> str:
+def _bundle(output: str | None, value: Mapping[str, Any], seen: Seen) -> str:
     """One archive of small readable files. The home's path becomes `~`: it holds a name."""
     name = f"fabled-report-{time.strftime('%Y%m%d-%H%M%S')}"
     made = io.BytesIO()

@@ -34,12 +34,14 @@ def value_of(name: str, words: Sequence[str]) -> Any:
     kind = settings.kind_of(name)
     for word in words:
         text_of(word)
-    if get_origin(kind) is list:
+    base = get_args(kind)[0] if get_origin(kind) is not list and get_args(kind) else kind
+    if get_origin(base) is list:
         return _listed(words)
+    if base in (int, float):
+        words = ["".join(words)]  # `30 MB`
     if len(words) != 1:
         raise BadRequest(f"{name} takes one value", f"fabled config get {name}")
     word = words[0].strip()
-    base = get_args(kind)[0] if kind not in (bool, int, float, str) and get_args(kind) else kind
     if base is bool:
         if word.lower() in _YES | _NO:
             return word.lower() in _YES
@@ -71,6 +73,11 @@ def _amount(name: str, word: str, whole: bool) -> int | float:
 
 def changed(text: str, name: str, value: Any) -> str:
     """The file's text with one setting as given; None takes it out. Raises BadRequest where it is no TOML."""
+    ends = "\r\n" if "\r\n" in text else "\n"
+    return _changed(text.replace("\r\n", "\n"), name, value).replace("\n", ends)
+
+
+def _changed(text: str, name: str, value: Any) -> str:
     try:
         document = tomlkit.parse(text)
     except TOMLKitError as fault:
@@ -110,7 +117,7 @@ def write(path: str, text: str) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         fd, temp = tempfile.mkstemp(prefix=".config-", dir=folder)
         try:
-            with open(fd, "w", encoding="utf-8") as file:
+            with open(fd, "w", encoding="utf-8", newline="") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from fabled.cli import ask, edge, options
+from fabled.cli import ask, edge, folders, options
 from fabled.client import connect
 from fabled.errors import BadConfig, BadRequest, FabledError
 from fabled.present import settings as shown
@@ -82,6 +82,7 @@ def set_(key: str, words: tuple[str, ...], as_json: bool) -> int:
       fabled config set prune.min_bytes 30MB
       fabled config set watch.sweep_seconds 5min
       fabled config set exclude ~/src/diary ~/src/taxes
+      fabled config set roots ~/.claude/projects /mnt/old/projects
 
     The file as it would be is checked first; a running daemon takes it over at once. `exclude` is added to: what was
     kept out stays out until `fabled config unset exclude`.
@@ -89,9 +90,15 @@ def set_(key: str, words: tuple[str, ...], as_json: bool) -> int:
     from fabled.cli import rewrite
 
     value = rewrite.value_of(key, words)
-    if key == "exclude" and isinstance(value, list):
+    notes: list[str] = []
+    if key in folders.LISTS:
+        value, notes = folders.checked(key, value)
+    if key == "exclude":
         value = list(dict.fromkeys([*(_held(key) or ()), *value]))
-    return _change(key, value, as_json)
+    status = _change(key, value, as_json)
+    for note in notes:
+        edge.note(note)
+    return status
 
 
 @config.command()
@@ -150,7 +157,7 @@ def _held(key: str) -> Any:
 
 def _text(file: str) -> str:
     try:
-        with open(file, encoding="utf-8") as source:
+        with open(file, encoding="utf-8", newline="") as source:
             return source.read()
     except FileNotFoundError:
         return ""
@@ -218,7 +225,7 @@ def edit() -> int:
     before = _text(file) or example()
     with tempfile.TemporaryDirectory(prefix="fabled-") as folder:
         draft = os.path.join(folder, "config.toml")
-        with open(draft, "w", encoding="utf-8") as target:
+        with open(draft, "w", encoding="utf-8", newline="") as target:
             target.write(before)
         try:
             ended = subprocess.run([*shlex.split(editor), draft], check=False).returncode
