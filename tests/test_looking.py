@@ -70,7 +70,7 @@ def test_the_doctor_says_why_each_large_session_was_not_pruned(home: Home) -> No
         assert "prunes nothing unasked" in str(found["pruning"]["message"])
         (shared,) = found["pruning"]["details"]  # type: ignore[misc]  # the same holds for both, and is said once
         assert make_uuid("secretive")[:8] in shared and make_uuid("harbour")[:8] in shared
-        assert shared.endswith("  not pruned") and "  2 sessions, " in shared
+        assert shared.startswith("2 sessions, ") and ", not pruned: " in shared
         text = home.run("doctor").stdout
         assert "✓ daemon" in text and "! service" in text and "fix: fabled service install" in text
 
