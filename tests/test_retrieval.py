@@ -487,6 +487,19 @@ def test_a_thread_has_one_title_and_one_count_of_turns_in_every_answer(home: Hom
     assert names == dict.fromkeys(names, "/review the plover's nest")
 
 
+def test_a_thread_that_is_a_subagents_counts_its_turns(home: Home, ask: Ask) -> None:
+    """What nobody launched, as far as is known, is a thread of its own: in lists it has as many turns as it shows."""
+    side = Transcript(session=make_uuid("s1"), agent="a1b2", sidechain=True)
+    side.user("count the stilts", promptId=make_uuid("of nobody"))
+    side.assistant("Seven stilts.")
+    home.write(f"{APP}/{side.session}/subagents/agent-a1b2.jsonl", side.data)
+    home.index()
+    (row,) = ask("search", query="stilts", all=True)["results"]
+    whole = ask("thread", id=row["thread"], budget=0)
+    assert len(whole["turns"]) == whole["total_turns"] == row["turns"] == 2
+    assert row["est_tokens"] == whole["total_tokens"] > 0
+
+
 def test_records_without_thread_are_listed(home: Home, ask: Ask) -> None:
     """A record whose parent nobody knows is found, and its session's unattached records are a thread to look at."""
     one = talk()

@@ -69,7 +69,7 @@ def thread(reader: Reader, params: Params) -> dict[str, Any]:
         stale = sorted(reading.stale)
     shown = {row.id for row in kept}
     aside = [labels[row.id] for row in rows if row.id not in shown]
-    own = [row for row in rows if not is_side(row.flags, row.agent)]
+    own = [row for row in rows if not is_side(row.flags, row.agent)] or rows
     return {
         "thread": thread_id(found),
         "prompt_id": found.prompt,
