@@ -281,9 +281,13 @@ def _verdicts(rows: Sequence[Mapping[str, Any]], summary: str, now: float) -> It
             return
         names = ", ".join(short(str(row["session_id"])) for row in group[:NAMED])
         more = f" and {len(group) - NAMED} more" if len(group) > NAMED else ""
-        many = f"{plural(len(group), 'session')}, " if len(group) > 1 else ""
+        large = size(sum(row.get("bytes") or 0 for row in group))
         words = "not pruned" if said in summary else said
-        yield f"{names}{more}  {many}{size(sum(row.get('bytes') or 0 for row in group))}  {words}"
+        yield (
+            f"{plural(len(group), 'session')}, {large}, {words}: {names}{more}"
+            if len(group) > 1
+            else f"{names}  {large}  {words}"
+        )
 
 
 def _number(path: str) -> int:

@@ -93,6 +93,7 @@ def _index_here(settings: Config, paths: Sequence[str]) -> dict[str, Any]:
 
 def report_value(report: IndexReport) -> dict[str, Any]:
     value = asdict(report)
+    del value["grown"]
     value["failed"] = [{"path": path, "reason": reason} for path, reason in report.failed]
     return value
 
