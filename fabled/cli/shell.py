@@ -5,15 +5,36 @@ Ids and names come from the running daemon; without one, or with a slow one, the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ShellComplete,
+    ZshComplete,
+    add_completion_class,
+)
 
 from fabled.cli import ask, edge
 from fabled.client import connect
 from fabled.errors import FabledError
+
+# What bash takes as it stands in a word; all else could be a command in it.
+_BARE = re.compile(r"[^\w@%+,./~-]")
+
+
+@add_completion_class
+class _Bash(BashComplete):
+    """bash puts what it is offered into the line as it is, so a folder's name like `$(…)` would run with it."""
+
+    def format_completion(self, item: CompletionItem) -> str:
+        word = _BARE.sub(lambda found: f"\\{found[0]}", str(item.value))
+        return f"{item.type},{word}".replace("\\", "\\\\")  # the script's `read` takes one of two away
+
 
 SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 VARIABLE = "_FABLED_COMPLETE"
@@ -103,6 +124,13 @@ def knowing(name: str, command: click.Command) -> click.Command:
 
 def _ask(source: Callable[[str], Items]) -> Callable[[click.Context, str], Items]:
     def complete(ctx: click.Context, incomplete: str) -> Items:
-        return source(incomplete)
+        # The shells read lines: a name that holds the end of one, or moves the cursor, cannot be offered.
+        return [
+            CompletionItem(
+                one.value, help=" ".join("".join(c if c.isprintable() else " " for c in one.help or "").split())
+            )
+            for one in source(incomplete)
+            if str(one.value).isprintable()
+        ]
 
     return complete

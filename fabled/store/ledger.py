@@ -203,6 +203,14 @@ class Ledger:
             self._db.set_busy_timeout(BUSY_MS)
         self._db.execute("PRAGMA shrink_memory")
 
+    def clean(self) -> None:
+        """Leaves nothing of deleted rows in the file: a card holds words of a thread. Raises StorageFault."""
+        try:
+            self._db.execute("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except (apsw.FullError, apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.ReadOnlyError) as fault:
+            hint = "free space; what was begun is ended at the next start"
+            raise StorageFault(f"the Ledger could not be cleaned: {fault}", hint) from fault
+
     def _write(self, name: str, sql: str, values: tuple[Any, ...]) -> None:
         """One write, durable when it returns. Raises StorageFault."""
         try:
