@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import fabled
 from fabled.cli import jsonedit
+from fabled.client import absent
 from fabled.errors import Refused
 from fabled.transcript.text import strip_recalled
 from tests.shell import Home, harbour
@@ -202,7 +203,8 @@ def test_status_says_what_is_on_and_what_is_missing(home: Home) -> None:
     value = json.loads(done.stdout)
     assert (done.returncode, value["installed"], value["enabled"], value["on_prompt"]) == (1, True, True, False)
     assert value["hook_ms"] > 0 and value["mcp_ms"] > 0
-    assert value["problems"] == ["the daemon is not running, so nothing is recalled: fabled service install"]
+    start = absent.start_line(home.env)
+    assert value["problems"] == [f"the daemon is not running, so nothing is recalled: {start}"]
     changed = json.loads(settings(home).read_text())
     changed["enabledPlugins"]["fabled@fabled"] = False
     settings(home).write_text(json.dumps(changed))

@@ -15,7 +15,9 @@ import click
 import pytest
 
 from fabled.cli import group
+from fabled.store.files import unopened
 from tests.build import Transcript, make_uuid
+from tests.rights import unprivileged
 from tests.shell import FOLDER, KEYS, Home, harbour, write_much
 
 
@@ -77,6 +79,7 @@ def test_help_brings_in_only_what_it_needs(home: Home) -> None:
         (["thread"], "Missing argument 'ID'"),
         (["config", "pathss"], "Did you mean paths?"),
         (["--frobnicate"], "No such option"),
+        (["status", "--oneline", "--json"], "--oneline and --json exclude each other."),
         (["search", "--sesion", "x"], "fabled: No such option --sesion. Did you mean --session? Next: fabled search"),
         (["search", "--limit"], "requires an argument. Next: fabled search --help"),
         (["search", "--limit", "x", "y"], "'x' is no whole number. Next: fabled search --help"),
@@ -252,7 +255,7 @@ def test_no_transcripts_yet_is_said(home: Home) -> None:
     home.projects.rmdir()
     done = home.run("index")
     assert done.returncode == 0
-    assert "waiting for ~/claude/projects: the folder does not exist yet" in done.stdout
+    assert "waiting for ~/claude/projects: there is no such folder yet" in done.stdout
 
 
 def test_index_does_not_work_beside_another(home: Home) -> None:
@@ -365,6 +368,34 @@ def test_a_home_that_cannot_be_made_is_one_line(home: Home) -> None:
     done = home.run("index", FABLED_HOME="/proc/fabled")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "cannot be made" in done.stderr and "set FABLED_HOME" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["index", "search x", "check", "terms", "capture", "daemon"])
+def test_an_index_that_cannot_be_opened_is_one_line(home: Home, command: str) -> None:
+    """Here a folder lies in its place: each command names it and ends, and none of them moves it aside."""
+    home.write(harbour())
+    (home.path / "fabled" / "data" / "map.db").mkdir(parents=True)
+    done = home.run(*command.split())
+    told = [one for one in done.stderr.splitlines() if one.startswith("fabled: ")]
+    assert done.returncode == 1 and len(told) == 1 and "map.db cannot be opened: " in told[0], done.stderr
+    assert "Traceback" not in done.stderr and (home.path / "fabled" / "data" / "map.db").is_dir()
+
+
+def test_rights_are_the_reason_where_they_are() -> None:
+    """What may not be read or written is told so, with the command that opens it."""
+    with unprivileged() as folder:
+        path = folder / "map.db"
+        path.write_bytes(b"")
+        for place, mode, said in (
+            (path, 0o000, "you may not read it"), (path, 0o400, "you may not write it"),
+            (folder, 0o500, "its folder cannot be written"), (folder, 0o000, "its folder may not be read"),
+        ):  # fmt: skip
+            before = place.stat().st_mode
+            place.chmod(mode)
+            told = unopened(str(path), OSError("unable to open database file"))
+            place.chmod(before)
+            assert said in told.message and told.hint.startswith("chmod u+") and str(place) in told.hint
+        assert "unable to open" in unopened(str(path), OSError("unable to open database file")).message
 
 
 def test_check_reports_a_damaged_page_as_a_failure(home: Home) -> None:

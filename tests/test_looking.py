@@ -70,9 +70,9 @@ def test_the_doctor_says_why_each_large_session_was_not_pruned(home: Home) -> No
         assert "prunes nothing unasked" in str(found["pruning"]["message"])
         (shared,) = found["pruning"]["details"]  # type: ignore[misc]  # the same holds for both, and is said once
         assert make_uuid("secretive")[:8] in shared and make_uuid("harbour")[:8] in shared
-        assert shared.endswith("  not pruned") and "  2 sessions, " in shared
+        assert shared.startswith("2 sessions, ") and ", not pruned: " in shared
         text = home.run("doctor").stdout
-        assert "✓ daemon" in text and "! service" in text and "fix: fabled service install" in text
+        assert "✓ daemon" in text and "! service" in text and "fix: fabled " in text
 
 
 def test_the_doctor_tells_what_fails_and_how_to_mend_it(home: Home) -> None:
@@ -246,10 +246,14 @@ def test_top_sees_a_session_grow(home: Home) -> None:
                 view = json.loads(line)
                 if view["sessions"] and view["events"]:
                     break
+            asked = view["status"]["queries"]["answered"]
+            assert home.run("search", "midnight", "--all").returncode == 0
+            assert any(json.loads(line)["status"]["queries"]["answered"] > asked for line in process.stdout)
             process.send_signal(signal.SIGINT)
             assert process.wait(20) == 0
         assert [(row["session_id"], row["added"]) for row in view["sessions"]] == [(more.session, len(more.data))]
-        assert view["events"][0]["event"] == "change" and view["status"]["queries"]["answered"] > 0
+        assert view["sessions"][0]["project"] == harbour().cwd and view["sessions"][0]["bytes"] == path.stat().st_size
+        assert view["events"][0]["event"] == "change" and asked == 0  # looking is no question
         assert home.run("top", "--once").stdout.startswith("fabled ")
         closed = ["sh", "-c", f"exec {sys.executable} -m fabled top --once >&-"]
         told = subprocess.run(closed, env=home.env, cwd=home.path, capture_output=True, text=True)
@@ -260,6 +264,10 @@ def test_top_sees_a_session_grow(home: Home) -> None:
 def test_live_views_paint_over_themselves_and_leave_with_q(home: Home) -> None:
     """On a terminal the screen is taken and given back, `q` and Ctrl-C both end well."""
     with daemon(home):
+        # Keys are heard at once, however long the next view is off.
+        keys = {"answer": (b"p pauses", b"p"), "then": (b"paused", b"q")}
+        status, shown = home.on_terminal("top", "--interval", "3600", rows=30, **keys)
+        assert status == 0 and "paused; p goes on" in shown
         status, shown = home.on_terminal("top", answer=(b"queue 0", b"q"), rows=30)
         assert status == 0 and "\x1b[?1049h" in shown and "\x1b[?1049l" in shown
         status, shown = home.on_terminal("status", "--watch", answer=(b"Ctrl-C ends it", b"q"), rows=30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabled import present
-from fabled.present import columns, terminal
+from fabled.present import columns, stats, terminal
 from fabled.present.terminal import Style
 
 NOW = 1_794_494_460.0  # 2026-11-12 14:41 UTC
@@ -312,3 +313,27 @@ def test_wide_characters_take_two_columns_and_are_cut_whole() -> None:
     assert columns.fit("日本語", 5) == "日本…"
     assert columns.fit("日本語", 4) == "日…"
     assert columns.pad("日", 4) == "日  "
+
+
+# Bars
+
+
+@pytest.mark.parametrize(("width", "shown"), [(60, 3), (70, 5), (80, 6), (200, 6)])
+def test_rows_of_stats_have_bars_on_every_terminal(width: int, shown: int) -> None:
+    """As long as their part of the largest, to an eighth; what is nothing in every row gives way first."""
+    each = {
+        "sessions": 1,
+        "threads": 2,
+        "vault_bytes": 10,
+        "saved_bytes": 10,
+        "recalled": 0,
+        "activity": [0] * 29 + [1],
+    }
+    written = (8_000, 4_000, 1_000, 1, 0)
+    rows = [{**each, "project": f"/home/ana/src/project-{number}", "written_bytes": number} for number in written]
+    lines = stats.stats({"by": "project", "rows": rows, "total": 9}, Style(width=width))
+    assert len(lines[0].split()) == 1 + shown and all(columns.cells(line) <= width for line in lines)
+    bars = [re.search("[█▉▊▋▌▍▎▏]*", line[len(lines[0]) + 2 :])[0] for line in lines[1:6]]  # type: ignore[index]
+    lengths = [8 * bar.count("█") + sum("▏▎▍▌▋▊▉".find(sign) + 1 for sign in bar) for bar in bars]
+    assert lengths == [lengths[0], lengths[0] // 2, lengths[0] // 8, 1, 0] and lengths[0] >= 64
+    assert "4 more" in lines[6]

@@ -34,7 +34,7 @@ LOG_LINES = 2_000
 @click.option(
     "--bundle", is_flag=True, help="Write a report to send: findings, status, settings, log; no transcript text."
 )
-@click.option("-o", "--output", type=click.Path(), metavar="FILE", help="Where the report goes.")
+@click.option("-o", "--output", metavar="FILE", help="Where the report goes.")
 @options.output
 def doctor(bundle: bool, output: str | None, as_json: bool, utc: bool) -> int:
     """Look at everything around fabled and say how to mend what is not well.

@@ -144,7 +144,8 @@ def _roots(seen: Seen) -> Iterator[Finding]:
         yield Finding("transcripts", "failure", f"{root} cannot be read", f"chmod u+rx {root}")
     if missing and len(missing) == len(seen.config.roots):
         fix = "start Claude Code once, or: fabled config set roots FOLDER"
-        yield Finding("transcripts", "warning", f"{missing[0]} does not exist", fix, tuple(missing[1:]))
+        said = "is no folder" if os.path.exists(missing[0]) else "does not exist"
+        yield Finding("transcripts", "warning", f"{missing[0]} {said}", fix, tuple(missing[1:]))
     elif not closed:
         yield Finding("transcripts", "ok", ", ".join(root for root in seen.config.roots if root not in missing))
 
@@ -178,7 +179,7 @@ def _retention(seen: Seen) -> Iterator[Finding]:
         more = f"{said}; {plural(near, 'session')} near that lie in no Vault yet"
         yield Finding("retention", "warning", more, f"fabled capture, or raise cleanupPeriodDays in {file}")
     elif seen.status is None:
-        yield Finding("retention", "warning", said, "let the daemon run: it keeps them before that")
+        yield Finding("retention", "warning", said, f"{outside.start(seen)}: it keeps them before that")
     else:
         yield Finding("retention", "ok", f"{said}; each is kept before that")
 
@@ -280,9 +281,13 @@ def _verdicts(rows: Sequence[Mapping[str, Any]], summary: str, now: float) -> It
             return
         names = ", ".join(short(str(row["session_id"])) for row in group[:NAMED])
         more = f" and {len(group) - NAMED} more" if len(group) > NAMED else ""
-        many = f"{plural(len(group), 'session')}, " if len(group) > 1 else ""
+        large = size(sum(row.get("bytes") or 0 for row in group))
         words = "not pruned" if said in summary else said
-        yield f"{names}{more}  {many}{size(sum(row.get('bytes') or 0 for row in group))}  {words}"
+        yield (
+            f"{plural(len(group), 'session')}, {large}, {words}: {names}{more}"
+            if len(group) > 1
+            else f"{names}  {large}  {words}"
+        )
 
 
 def _number(path: str) -> int:

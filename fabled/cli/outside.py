@@ -61,9 +61,11 @@ def service(seen: Seen) -> Iterator[Finding]:
     """Whether it comes back after a login, is what this installation would write, and stays after a logout."""
     manager = managers.here(seen.env)
     if not os.path.exists(manager.path):
-        if sys.platform != "darwin" and shutil.which("systemctl", path=seen.env.get("PATH")) is None:
-            fix = "fabled daemon, from whatever starts programs here"
-            yield Finding("service", "warning", "there is no service manager here to start fabled by itself", fix)
+        try:
+            manager.reachable()
+        except FabledError as fault:
+            said = f"fabled does not start by itself, and no service manager can be asked: {fault.message}"
+            yield Finding("service", "warning", said, "fabled daemon, by whatever starts programs here")
         else:
             yield Finding("service", "warning", "fabled does not start by itself at login", "fabled service install")
         return
@@ -107,7 +109,7 @@ def _current(seen: Seen, manager: Manager) -> bool:
 def start(seen: Seen) -> str:
     """The command that starts the daemon here."""
     line = absent.start_line(seen.env)
-    return line if line.endswith("start") else f"{line}, or in the foreground: fabled daemon"
+    return f"{line}, or in the foreground: fabled daemon" if line.endswith("install") else line
 
 
 def restart(seen: Seen) -> str:

@@ -24,7 +24,7 @@ FORMATS = ("md", "html", "jsonl")
 @click.option(
     "--format", "kind", type=click.Choice(FORMATS), help="md, html or jsonl.  [default: by FILE's name, or md]"
 )
-@click.option("-o", "--output", "to", metavar="FILE", help="Where to; - is stdout.")
+@click.option("-o", "--output", "to", type=click.Path(allow_dash=True), metavar="FILE", help="Where to; - is stdout.")
 @click.option("--no-redact", is_flag=True, help="Leave what looks like credentials as it is.")
 @click.option("--no-subagents", is_flag=True, help="Without what its subagents did.")
 @options.output
@@ -61,13 +61,16 @@ def export(
     words = exported.turns(value)
     if unread:
         words += f", {unread:,} of them not readable now (fabled index)"
+    cut = sum(turn.get("truncated") is True for turn in rows)
+    if cut:
+        words += f", {cut:,} of them too long to be here whole (fabled block has all of each)"
     if masked:
         looks = "looks like a key" if masked == 1 else "look like keys"
         words += f".  Masked {plural(masked, 'value')} that {looks} (--no-redact to keep)"
     aside = sum(turn.get("label") == "sidechain" for turn in rows)
     told = {
         "thread": value["thread"], "format": kind, "turns": len(rows) - aside, "subagent_turns": aside,
-        "unreadable": unread, "redacted": masked,
+        "unreadable": unread, "truncated": cut, "redacted": masked,
     }  # fmt: skip
     return _write(to, [document.encode("utf-8", "backslashreplace")], told, words, as_json)
 
@@ -117,7 +120,14 @@ def _records(rows: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
 
 
 @click.command()
-@click.option("-o", "--output", "to", metavar="FILE", help="Where to; - is stdout.  [default: fabled-report.html]")
+@click.option(
+    "-o",
+    "--output",
+    "to",
+    type=click.Path(allow_dash=True),
+    metavar="FILE",
+    help="Where to; - is stdout.  [default: fabled-report.html]",
+)
 @options.project()
 @click.option("--since", metavar="TIME", help="Only what was written since: an ISO date, or 3h, 2d, 6w ago.")
 @click.option("--until", metavar="TIME", help="The same, for the end.")

@@ -269,9 +269,9 @@ def _print(text: bytes, manager: Manager, as_json: bool, place: str | None = Non
 
 def _installed() -> tuple[Config, Manager]:
     settings, _, manager = _here()
-    manager.reachable()
     if not os.path.exists(manager.path):
         raise FabledError("the service is not installed", "fabled service install")
+    manager.reachable()
     return settings, manager
 
 

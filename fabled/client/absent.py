@@ -69,7 +69,15 @@ def start_line(env: Mapping[str, str]) -> str:
     unit = os.path.join(config, "systemd/user/fabled.service")
     agent = os.path.join(home, "Library/LaunchAgents/io.fabled.daemon.plist")
     installed = os.path.exists(agent if sys.platform == "darwin" else unit)
-    return "fabled service start" if installed else "fabled service install"
+    if installed:
+        return "fabled service start"
+    return "fabled service install" if _managed(env) else "fabled daemon"
+
+
+def _managed(env: Mapping[str, str]) -> bool:
+    """Whether a service manager is at work here; in most containers none is."""
+    own = os.path.join(env.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}", "systemd")
+    return sys.platform == "darwin" or os.path.isdir("/run/systemd/system") or os.path.isdir(own)
 
 
 def _last_seen() -> str:

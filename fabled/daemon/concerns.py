@@ -64,8 +64,10 @@ def _watching(watch: WatchState, config: Config) -> list[Concern]:
         every = f"every {config.degraded_sweep_seconds:g} s"
         said = f"changes are looked for {every}, not told by events: {watch.reason}"
         found.append(Concern("watcher", said, watch.hint))
-    hint = f"if transcripts lie elsewhere, set roots in {config.places.config_file}"
-    return found + [Concern("root_missing", f"waiting for {root}: it does not exist", hint) for root in watch.waiting]
+    hint = "if transcripts lie elsewhere: fabled config set roots FOLDER"
+    for root in watch.waiting:
+        found.append(Concern("root_missing", f"waiting for {root}: there is no such folder", hint))
+    return found
 
 
 def _losses(losses: Sequence[Loss]) -> list[Concern]:

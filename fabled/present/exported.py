@@ -26,8 +26,8 @@ def turns(value: Value) -> str:
     """How many turns a document of a thread holds, in words."""
     rows = value.get("turns") or []
     aside = sum(turn.get("label") == "sidechain" for turn in rows)
-    own = plural(len(rows) - aside, "turn")
-    return f"{own} and {plural(aside, 'turn')} of subagents" if aside else own
+    parts = [plural(len(rows) - aside, "turn")] if len(rows) > aside or not rows else []
+    return " and ".join([*parts, *([f"{plural(aside, 'turn')} of subagents"] if aside else [])])
 
 
 def markdown(value: Value, style: Style) -> str:

@@ -245,8 +245,6 @@ def _facts(value: Value, turns: Sequence[Value], style: Style) -> list[str]:
     first, last = (turns[0].get("ts"), turns[-1].get("ts")) if turns else (None, None)
     shown = value.get("est_tokens") or 0
     amount = f"{plural(value.get('total_turns', len(turns)), 'turn')}, {count(value.get('total_tokens', shown))} tok"
-    if turns and not value.get("total_turns"):
-        amount = f"{plural(len(turns), 'turn')} of subagents, {count(shown)} tok"
     if value.get("omitted"):
         amount += f" (showing {count(shown)})"
     return [

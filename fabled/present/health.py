@@ -181,7 +181,7 @@ def index(value: Value, style: Style) -> list[str]:
         name, reason = (failed.get("path"), failed.get("reason")) if isinstance(failed, Mapping) else failed
         lines.append(style.warn(f"not read: {path(str(name), style)}: {one_line(str(reason))}"))
     lines += [
-        style.warn(f"waiting for {path(str(root), style)}: the folder does not exist yet")
+        style.warn(f"waiting for {path(str(root), style)}: there is no such folder yet")
         for root in value.get("waiting") or []
     ]
     lines += [style.warn(one_line(str(note))) for note in value.get("notes") or []]

@@ -23,6 +23,7 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 _ASCII = {
     "●": "*", "○": "o", "…": "...", "█": "#", "─": "-", "·": "|", "✓": "ok", "✗": "FAIL", "—": "-", "▌": "|",
     "→": "->", "▸": ">", "▁": ".", "▂": ".", "▃": ":", "▄": ":", "▅": "+", "▆": "+", "▇": "#",
+    "▏": "|", "▎": "|", "▍": "|", "▋": "#", "▊": "#", "▉": "#",
 }  # fmt: skip
 
 
@@ -302,6 +303,6 @@ def homely(text: str, style: Style) -> str:
 
 
 def path(text: str, style: Style) -> str:
-    if style.home and (text == style.home or text.startswith(style.home.rstrip("/") + "/")):
+    if len(style.home) > 1 and (text == style.home or text.startswith(style.home.rstrip("/") + "/")):
         text = "~" + text[len(style.home.rstrip("/")) :]
     return one_line(text)

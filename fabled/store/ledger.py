@@ -18,6 +18,7 @@ import apsw
 
 from ..errors import NewerSchema, StorageFault
 from .database import BUSY_MS
+from .files import unopened
 from .schema import APPLICATION_ID, LEDGER, LEDGER_VERSION
 
 
@@ -170,9 +171,7 @@ class Ledger:
                     self._db.execute(LEDGER[number])
                     self._db.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={number + 1}")
         except apsw.Error as fault:
-            raise StorageFault(
-                f"{path} cannot be opened: {fault}", "move it aside; transcripts and Vault are not touched"
-            ) from None
+            raise unopened(path, fault, "move it aside; transcripts and Vault are not touched") from None
         self._paths: set[str] = {p for (p,) in self._db.execute("SELECT path FROM losses")}
         for name in (path, path + "-wal", path + "-shm"):
             if os.path.exists(name):
