@@ -499,6 +499,8 @@ class Indexer:
         self._care.checkpoint()
         self.map.forget_known()
         self.ledger.rest()
+        self.vault.forget()
+        t.forget_words()
 
 
 def _facts_at(source: Source, offset: int, length: int, check: bytes) -> t.Facts | None:
