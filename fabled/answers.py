@@ -31,10 +31,11 @@ from .retrieval import (
     thread,
     threads_like,
 )
-from .retrieval.cards import better, card, cards, cards_due
-from .retrieval.common import Params, iso, number_of, text_of, title
+from .retrieval.cards import card, cards, cards_due
+from .retrieval.common import Params, iso, number_of, text_of
+from .retrieval.scope import Scope, moment_of, scope_of
 from .retrieval.terms import terms
-from .transcript import query as q
+from .retrieval.titles import session_titles
 
 __all__ = ["METHODS", "Reader", "answer", "block_bytes", "resolved"]
 
@@ -56,6 +57,11 @@ def answer(reader: Reader, method: str, params: Params) -> dict[str, Any]:
     return asked(reader, params)
 
 
+def unfinished(reader: Reader) -> dict[str, Any]:
+    """What an answer lacks where nobody goes on with an index that was begun; {} where it lacks nothing."""
+    return {} if reader.queries.whole() else {"indexing": {"first": True, "under_way": False}}
+
+
 def block_bytes(reader: Reader, params: Params) -> bytes:
     """Exactly the bytes of one record: the answer to `block` that no JSON can carry."""
     reader.queries.refresh()
@@ -64,22 +70,23 @@ def block_bytes(reader: Reader, params: Params) -> bytes:
 
 def sessions(reader: Reader, params: Params) -> dict[str, Any]:
     """The sessions, the latest first, with their titles."""
-    rows = _listed(reader, params)
+    rows, scope = _listed(reader, params)
     offset = number_of(params, "offset", 0, 0, 10**9)
     limit = number_of(params, "limit", 10**9, 1, 10**9)
     shown = []
-    for row in rows[offset : offset + limit]:
-        number = row.pop("id")
-        named, first = reader.queries.session_title(number), reader.queries.first_prompt(number)
-        name = named or better(first) or first
-        shown.append({**row, "title": title(name), "first_ts": iso(row["first_ts"]), "last_ts": iso(row["last_ts"])})
-    return {"total": len(rows), "offset": offset, "sessions": shown}
+    listed = rows[offset : offset + limit]
+    names = session_titles(reader, [row["id"] for row in listed])
+    for row in listed:
+        name = names[row.pop("id")]
+        shown.append({**row, "title": name, "first_ts": iso(row["first_ts"]), "last_ts": iso(row["last_ts"])})
+    return {"total": len(rows), "offset": offset, "sessions": shown, **scope.missing}
 
 
 def projects(reader: Reader, params: Params) -> dict[str, Any]:
     """The projects, the latest first."""
     found: dict[str, dict[str, Any]] = {}
-    for row in _listed(reader, params):
+    listed, scope = _listed(reader, params)
+    for row in listed:
         name = row["project"] or row["folder"] or ""
         project = found.setdefault(
             name,
@@ -101,34 +108,16 @@ def projects(reader: Reader, params: Params) -> dict[str, Any]:
     limit = number_of(params, "limit", 10**9, 1, 10**9)
     for row in rows:
         row["first_ts"], row["last_ts"] = iso(row["first_ts"]), iso(row["last_ts"])
-    return {"total": len(rows), "offset": offset, "projects": rows[offset : offset + limit]}
+    return {"total": len(rows), "offset": offset, "projects": rows[offset : offset + limit], **scope.missing}
 
 
-def _listed(reader: Reader, params: Params) -> list[dict[str, Any]]:
+def _listed(reader: Reader, params: Params) -> tuple[list[dict[str, Any]], Scope]:
+    """The sessions of the project and the time asked for."""
     now = time.time()
-    since, until = (_moment(params, name, now) for name in ("since", "until"))
-    name = text_of(params, "project")
-    wanted: tuple[int, ...] | None = None
-    if name is not None:
-        wanted = ()
-        for spelling in (
-            name,
-            name.rstrip("/"),
-            os.path.realpath(os.path.expanduser(name)) if "/" in name else name,
-        ):
-            wanted = wanted or reader.queries.sessions_of_project(spelling)
+    since, until = (moment_of(params, name, now) for name in ("since", "until"))
+    scope = scope_of(reader, params, within=False)
     with reader.queries.snapshot():
-        return reader.queries.session_list(wanted, since, until)
-
-
-def _moment(params: Params, name: str, now: float) -> int | None:
-    value = text_of(params, name)
-    if value is None:
-        return None
-    found = q.moment(value, now, end=name == "until")
-    if found is None:
-        raise BadRequest(f"{name}: {value} is no time", "an ISO date or time, or 90m, 3h, 2d, 6w")
-    return round(found * 1000)
+        return reader.queries.session_list(scope.sessions, since, until), scope
 
 
 def spans(reader: Reader, params: Params) -> dict[str, Any]:
@@ -173,6 +162,7 @@ def status_counts(reader: Reader, params: Params) -> dict[str, Any]:
     number = counts.pop("generations")
     return {
         **counts,
+        "whole": queries.whole(),
         "vault": {
             "generations": number,
             "bytes": sum(size or 0 for _, size, _ in generations),

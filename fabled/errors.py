@@ -5,6 +5,8 @@ Turning them into text is left to the edge (`cli`, `daemon.server`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class FabledError(Exception):
     """Base of all foreseeable faults.
@@ -22,9 +24,10 @@ class FabledError(Exception):
 
 
 class NotFound(FabledError):
-    """Nothing in the Map answers to what was asked for."""
+    """Nothing in the Map answers to what was asked for. `indexing` tells how far the Map is, where it is not whole."""
 
     code = "not_found"
+    indexing: Mapping[str, object] | None = None
 
 
 class Ambiguous(FabledError):

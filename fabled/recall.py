@@ -19,7 +19,8 @@ from typing import Any
 
 from .errors import BadRequest, FabledError
 from .retrieval import Reader, search, thread
-from .retrieval.common import Params, find_record, iso, number_of, text_of, thread_id, title
+from .retrieval.common import Params, find_record, iso, number_of, text_of, thread_id
+from .retrieval.titles import titles
 from .store.reading import Reading
 from .store.rows import Thread
 from .transcript import frame as f
@@ -163,12 +164,13 @@ def _own(reader: Reader, session: str | None, limit: int) -> list[Thread]:
 
 def _rows(reader: Reader, threads: Sequence[Thread]) -> list[dict[str, Any]]:
     """Threads as search lists them."""
+    names = titles(reader, threads)
     return [
         {
             "thread": thread_id(one),
             "session_id": one.session_id,
             "project": one.project,
-            "title": title(one.title or reader.queries.session_title(one.session)),
+            "title": names[one.id],
             "last_ts": iso(one.last_ts),
             "turns": one.turns,
             "est_tokens": one.tokens,
@@ -301,12 +303,20 @@ def _search(reader: Reader, params: Params) -> f.Framed:
     where = f"in {f.line(project, 200)} (all: true searches every project)" if project else "in all projects"
     if not passages:
         near = ", ".join(one["term"] for one in found.get("nearest", ()))
-        return f.Framed(f"Nothing found {where}." + (f" Words that do occur: {f.line(near, 200)}." if near else ""))
+        said = [f"Nothing found {where}."]
+        said += [f"Words that do occur: {f.line(near, 200)}."] if near else []
+        return f.Framed(" ".join([*said, *map(_unknown, found.get("unknown", ()))]))
     start = number_of(params, "offset", 0, 0, 100_000)
     opening = f"{found['total']} threads found {where}; shown from {start + 1}, best first."
     closing = "Read one: thread with its id. More hits: offset. Narrow: file, tool, role, since, until, project."
     tokens = _budget(params, ASKED_TOKENS)
     return _framed(reader, passages, tokens, chars=f.LONGEST_CHARS, opening=opening, closing=closing)
+
+
+def _unknown(one: Mapping[str, Any]) -> str:
+    """A value that nothing is called; names come from transcripts."""
+    near = f" (near: {f.line(', '.join(one['near']), 400)})" if one["near"] else ""
+    return f"No {one['filter']} {f.line(one['value'], 100)} is known{near}."
 
 
 def _snippet(row: Mapping[str, Any]) -> list[f.Quote]:

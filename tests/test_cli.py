@@ -74,6 +74,12 @@ def test_help_brings_in_only_what_it_needs(home: Home) -> None:
         (["thread"], "Missing argument 'ID'"),
         (["config", "pathss"], "Did you mean paths?"),
         (["--frobnicate"], "No such option"),
+        (["search", "--sesion", "x"], "fabled: No such option --sesion. Did you mean --session? Next: fabled search"),
+        (["search", "--limit"], "requires an argument. Next: fabled search --help"),
+        (["search", "--limit", "x", "y"], "'x' is no whole number. Next: fabled search --help"),
+        (["service", "instal"], "there is no fabled service instal. Did you mean install?"),
+        (["claude", "foo"], "There are install, show-context, status, uninstall. Next: fabled claude --help"),
+        (["cards", "rnu"], "there is no fabled cards rnu. Did you mean run?"),
         (["index", "/"], "fabled: / lies in none of the transcript folders. Next: fabled config paths shows them"),
     ],
 )
@@ -255,13 +261,54 @@ def test_output_that_takes_nothing_is_one_line(home: Home, redirect: str, said: 
     if "full" in redirect and not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     home.run("index")
-    for command in ("projects", "projects --json"):
+    for command in ("projects", "projects --json", "", "--help", "--version"):
+        if (command, redirect) in (("--help", ">&-"), ("--version", ">&-")):
+            continue  # click says nothing there
         done = subprocess.run(
             ["sh", "-c", f"exec {sys.executable} -m fabled {command} {redirect}"],
             env=home.env, cwd=home.path, capture_output=True, text=True,
         )  # fmt: skip
         told = [one for one in done.stderr.splitlines() if not one.startswith("fabled is not running")]
         assert done.returncode == 1 and len(told) == 1 and said in told[0] and "Next: " in told[0]
+
+
+@pytest.mark.parametrize("redirect", ["2>&-", "2> /dev/full", "<&-"])
+def test_a_person_who_cannot_be_told_changes_no_status_and_no_answer(home: Home, redirect: str) -> None:
+    """A closed or full stderr takes no word of ours, stdout gets none of them, and the exit status is what it is."""
+    home.write(harbour())
+    home.run("index")
+    for command, status, said in (("serch", 2, ""), ("sessions", 0, "Why do bookings"), ("projects -n 0", 2, "")):
+        done = subprocess.run(
+            ["sh", "-c", f"exec {sys.executable} -m fabled {command} {redirect}"],
+            env=home.env, cwd=home.path, capture_output=True, text=True,
+        )  # fmt: skip
+        assert (done.returncode, bool(done.stdout)) == (status, bool(said)) and said in done.stdout, command
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "report",
+        "export ffffff -o x.md",
+        "index .",
+        "claude show-context",
+        "sessions --project .",
+        "restore ffffff --to x",
+    ],
+)
+def test_a_working_folder_that_is_gone_is_one_line(home: Home, command: str) -> None:
+    """Whatever needs it says so, whatever does not works."""
+    home.write(harbour())
+    home.run("index")
+    gone = home.path / "gone"
+    gone.mkdir()
+    script = f"cd {gone} && rmdir {gone} && exec {sys.executable} -m fabled {command}"
+    done = subprocess.run(["sh", "-c", script], env=home.env, capture_output=True, text=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    told = [one for one in done.stderr.splitlines() if not one.startswith("fabled is not running")]
+    assert len(told) == 1
+    if command != "claude show-context" and "ffffff -o" not in command:
+        assert told[0] == "fabled: the folder you are in does not exist any more. Next: cd to one that does"
 
 
 def test_a_home_that_cannot_be_made_is_one_line(home: Home) -> None:

@@ -42,7 +42,7 @@ def answering(request: pytest.FixtureRequest, home: Home) -> Iterator[Home]:
 def talk(home: Home, done: subprocess.CompletedProcess[str]) -> str:
     """What was said on stderr beside the one line that tells that no daemon runs; an error stands alone."""
     running = (home.path / "fabled/run/fabled.sock").exists()
-    note = "fabled is not running: answered from the Map as it was last written (start it: fabled daemon)\n"
+    note = "fabled is not running: answered from the Map as it was last written (start it: fabled service install)\n"
     assert (note in done.stderr) is not (running or done.stderr.startswith("fabled: "))
     return done.stderr.replace(note, "")
 
@@ -70,6 +70,37 @@ def test_nothing_found_is_exit_1(answering: Home) -> None:
     assert done.stdout.startswith("Nothing found for zebra.")
     value = json.loads(answering.run("search", "zebra", "--json").stdout)
     assert (value["v"], value["results"], value["total"]) == (1, [], 0)
+
+
+@pytest.mark.parametrize(
+    "command", ["search basket", "sessions", "terms", "cards", "stats", "report", "recent", "file cart.py"]
+)
+def test_an_unknown_project_is_exit_1_with_those_near(answering: Home, command: str) -> None:
+    """In every list: a line for people, on stderr where stdout is for programs, and the same as JSON."""
+    done = answering.run(*command.split(), "--project", "shopp")
+    assert (done.returncode, talk(answering, done)) == (1, "")
+    assert "No project shopp is known.  Near:  /home/ana/shop\n" in done.stdout
+    done = answering.run(*command.split(), "--project", "shopp", "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["unknown"][0] == {
+        "filter": "project", "value": "shopp", "near": ["/home/ana/shop"],
+    }  # fmt: skip
+    if command != "report":
+        done = answering.run(*command.split(), "--project", "shopp", "--plain")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "No project shopp is known." in talk(answering, done)
+
+
+def test_a_relative_project_is_the_callers(home: Home) -> None:
+    """The daemon stands in another folder than whoever asks it."""
+    (home.path / "one").mkdir()
+    transcript = Transcript(make_uuid("one"), cwd=str(home.path / "one"))
+    transcript.user("where is the kettle")
+    home.write(transcript, str(home.path / "one").replace("/", "-").replace("_", "-").replace(".", "-"))
+    with daemon(home):
+        for name in ("./one", "one/", "."):
+            done = home.run("sessions", "--project", name, "--json")
+            assert done.returncode == int(name == "."), name
 
 
 def test_results_come_as_lines_too(answering: Home) -> None:

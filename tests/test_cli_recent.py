@@ -44,7 +44,10 @@ def test_recent_leads_to_the_thread(home: Home) -> None:
     plain = home.run("recent", "--plain", "--utc").stdout.splitlines()
     assert plain[0].split("\t")[0] == first["thread"] and len(plain) == 2
     none = home.run("recent", "--project", "nowhere")
-    assert (none.returncode, none.stdout) == (1, "No threads: project nowhere  (--all for every project).\n")
+    assert (none.returncode, none.stdout) == (
+        1,
+        "No threads.\nNo project nowhere is known.  Those that are:  fabled projects\n",
+    )
     assert home.run("recent", "--all", "--project", "app").returncode == 2
     assert home.run("recent", "--since", "whenever").returncode == 2
 

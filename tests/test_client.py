@@ -122,7 +122,7 @@ def test_a_cold_status_imports_nothing_heavy(tmp_path: Path, arguments: list[str
     assert code == ("0" if running else "3")
     assert HEAVY & {name.split(".")[0] for name in modules} == set()
     ours = [name for name in modules if name.startswith("fabled")]
-    lean = ["fabled", "fabled.client", "fabled.client.connect", "fabled.client.main"]
+    lean = ["fabled", "fabled.client", "fabled.client.connect", "fabled.client.main", "fabled.client.streams"]
     assert ours == (lean if running else sorted([*lean, "fabled.client.absent"]))
 
 
@@ -173,6 +173,17 @@ def test_the_reader_may_leave_early(tmp_path: Path) -> None:
         command = f"{sys.executable} -m fabled status | head -c 1"
         done = subprocess.run(["sh", "-c", command], env=variables(tmp_path), capture_output=True, timeout=60)
     assert (done.stdout, done.stderr) == (b"x", b"")
+
+
+@pytest.mark.parametrize("redirect", [">&-", "> /dev/full"])
+def test_a_status_that_cannot_be_printed_is_one_line(tmp_path: Path, redirect: str) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    with listening(tmp_path, answering(b"fine\n")):
+        command = f"exec {sys.executable} -m fabled status {redirect}"
+        done = subprocess.run(["sh", "-c", command], env=variables(tmp_path), capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("fabled: the output could not be written: ")
 
 
 # ── nobody there, or nobody who answers ─────────────────────────────────────────────────────────────────────────

@@ -663,6 +663,42 @@ def test_a_generation_takes_over_from_a_removed_transcript(pack: Callable[[bytes
     settled(home)
 
 
+@pytest.mark.parametrize("folder", [P, "-srv-moved-here"], ids=["its own folder", "a folder no record names"])
+def test_lines_known_from_elsewhere_are_not_parsed(folder: str, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those of a generation of a live transcript, nor what a rewrite left as it was."""
+    one = story("again")
+    for number in range(60):
+        one.user(f"prompt {number} " + "word " * 80)
+    place = put(home, one, folder)
+    home.index()
+    parsed: list[bytes] = []
+
+    def loads(data: bytes) -> Any:
+        parsed.append(data)
+        return r.strict_loads(data)
+
+    monkeypatch.setattr(file, "strict_loads", loads)
+    store(home, one, "v0-raw.jsonl", one.data, folder)
+    home.index()
+    home.write(place, one.data[one.data.index(b"\n") + 1 :])
+    home.index()
+    # Of a file whose folder is named, what stands before the record that names it has to be looked at.
+    assert len(parsed) <= 4
+    settled(home)
+
+
+@pytest.mark.parametrize("folder", [P, "-srv-moved-here"], ids=["its own folder", "a folder no record names"])
+def test_of_a_record_written_twice_the_first_copy_stays_the_best(folder: str, home: Home) -> None:
+    """In a rewritten file the second may be one that is not known by its line, as it has a torn one before it."""
+    one = story("twice")
+    one.raw(b"\0\0\0" + one.lines[4])
+    place = put(home, one, folder)
+    home.index()
+    home.write(place, b"".join(line + b"\n" for line in one.lines[:1] + one.lines[2:]))
+    home.index()
+    settled(home)
+
+
 def test_a_transcript_rewritten_to_a_stub_is_still_whole_in_the_vault(home: Home) -> None:
     """Records lost from the live file stay with their generation, and the loss is told; restored, it is made good."""
     talk = story("stubbed")

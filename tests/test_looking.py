@@ -197,6 +197,9 @@ def test_top_sees_a_session_grow(home: Home) -> None:
         assert [(row["session_id"], row["added"]) for row in view["sessions"]] == [(more.session, len(more.data))]
         assert view["events"][0]["event"] == "change" and view["status"]["queries"]["answered"] > 0
         assert home.run("top", "--once").stdout.startswith("fabled ")
+        closed = ["sh", "-c", f"exec {sys.executable} -m fabled top --once >&-"]
+        told = subprocess.run(closed, env=home.env, cwd=home.path, capture_output=True, text=True)
+        assert told.returncode == 1 and told.stderr.startswith("fabled: the output is closed")
     assert home.run("top", "--once").returncode == 3
 
 

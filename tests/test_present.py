@@ -166,6 +166,17 @@ def test_status_is_six_lines_when_all_is_well() -> None:
         "  watching   events\n"
     )
     assert present.text("status", value, replace(PLAIN, form="oneline")) == "ok 412 sessions, queue 0\n"
+    first = {**value, "indexing": {"first": True, "under_way": True, "files_done": 34, "files": 120}}
+    first["progress"] = {"files_done": 34, "files": 120, "bytes_done": 10**6, "bytes": 10**7}
+    assert "\n  index      first index under way: 34 of 120 files, 1 MB of 10 MB" in present.text(
+        "status", first, PLAIN
+    )
+    assert present.text("status", first, replace(PLAIN, form="oneline")) == (
+        "first index under way: 34 of 120 files, 412 sessions, queue 0\n"
+    )
+    assert present.text("search", {"query": "x", "indexing": first["indexing"]}, PLAIN) == (
+        "Nothing found for x.\nFirst index under way: 34 of 120 files; results are of what is read so far.\n"
+    )
     odd = {**value, "unparsed": 3, "warnings": [{"message": "9 sessions exist only live", "hint": "fabled capture"}]}
     assert present.text("status", odd, PLAIN).endswith(
         "  oddities   3 unparsed spans\n  warnings   9 sessions exist only live\n             Next: fabled capture\n"

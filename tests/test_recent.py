@@ -182,7 +182,7 @@ def test_commands_of_the_client_are_no_work_and_a_notification_goes_on_with_its_
     one.assistant("The build failed. Shall I mend it?")
     put(home, one)
     (row,) = ask("recent")["results"]
-    assert (row["thread"], row["title"], row["turns"]) == (launch["promptId"], "build in the background", 5)
+    assert (row["thread"], row["title"], row["turns"]) == (launch["promptId"], "build in the background", 6)
     assert row["continued"] == [note["promptId"]]
     assert (row["open"]["kind"], row["last_ts"]) == ("asks", one.records[-1]["timestamp"])
 

@@ -424,6 +424,46 @@ def test_a_prompt_taken_back_is_a_branch(home: Home, ask: Ask) -> None:
     assert [turn["label"] for turn in other["turns"]] == ["main", "main"]
 
 
+def test_a_thread_has_one_title_and_one_count_of_turns_in_every_answer(home: Home, ask: Ask) -> None:
+    """What is called /review and has six turns is so wherever it is named: thoughts count, a queued text that a
+    prompt repeats does not, an abandoned branch does, a subagent's turns are told apart."""
+    one = talk()
+    one.put({"type": "system", "subtype": "informational", "content": "blank", "sessionId": one.session})
+    command = "<command-message>review</command-message>\n<command-name>/review</command-name>\n"
+    first = one.user(f"{command}<command-args>the plover's nest</command-args>")
+    one.thinking("Where is it?")
+    call = one.call("Task", {"prompt": "look for the nest", "description": "look"})
+    one.result(call, "in the marsh")
+    put(home, one)
+    one.queue("and quickly")
+    one.assistant("It is in the marsh.")
+    one.add("attachment", attachment={"type": "queued_command", "prompt": "and quickly"}, promptId=one.prompt)
+    side = Transcript(session=one.session, agent="a1b2", sidechain=True)
+    side.user("look for the nest")
+    side.assistant("Found it.")
+    home.write(f"{APP}/{one.session}/subagents/agent-a1b2.jsonl", side.data)
+    put(home, one)
+    thread, (row,) = first["promptId"], ask("search", query="plover", all=True)["results"]
+    whole = ask("thread", id=thread, budget=0)
+    every = ask("thread", id=thread, budget=0, subagents=True, branches=True)
+    assert (len(whole["turns"]), len(every["turns"]), whole["subagent_turns"]) == (6, 8, 2)
+    told = {
+        "search": row, "recent": ask("recent")["results"][0], "cards": ask("cards")["cards"][0],
+        "card": ask("card", id=thread), "report": ask("report")["threads"][0],
+    }  # fmt: skip
+    counts = {name: one["turns"] for name, one in told.items()}
+    counts |= {"thread": whole["total_turns"], "all of it": every["total_turns"]}
+    assert counts == dict.fromkeys(counts, 6)
+    assert row["est_tokens"] == whole["total_tokens"] == every["total_tokens"] == told["report"]["est_tokens"]
+    told |= {
+        "thread": whole, "export": ask("export", id=thread), "session": ask("sessions")["sessions"][0],
+        "completion": ask("threads_like", prefix=thread[:6])["threads"][0], "report": ask("report")["sessions"][0],
+        "overview": ask("overview")["results"][0]["last"],
+    }  # fmt: skip
+    names = {name: one["title"] for name, one in told.items()}
+    assert names == dict.fromkeys(names, "/review the plover's nest")
+
+
 def test_records_without_thread_are_listed(home: Home, ask: Ask) -> None:
     """A record whose parent nobody knows is found, and its session's unattached records are a thread to look at."""
     one = talk()
@@ -614,6 +654,82 @@ def test_a_project_that_nobody_knows_is_said_to_be_so() -> None:
         "results": [],
         "total": 0,
         "scope": {"by": "project", "project": "nosuch", "known": False},
+        "unknown": [{"filter": "project", "value": "nosuch", "near": []}],
     }
     style = present.Style(color=False, width=80, utf8=True, now=0, utc=True, form="text", home="/home/ana")
     assert "No project nosuch is known" in present.text("search", value, style)
+
+
+@pytest.fixture
+def known(home: Home, ask: Ask) -> Ask:
+    """A history in which a project, a tool, a file and a term have names."""
+    one = talk(cwd="/home/ana/indexer")
+    one.user("where is the heron")
+    call = one.call("Bash", {"command": "git rebase main"})
+    one.result(call, "done")
+    one.call("Edit", {"file_path": "/home/ana/indexer/src/watch.py", "old_string": "a", "new_string": "b"})
+    put(home, one, folder="-home-ana-indexer")
+    home.indexer.derive_terms()
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "near", "why"),
+    [
+        ("tool", "Bsah", ["Bash"], None),
+        ("project", "indexr", ["/home/ana/indexer"], None),
+        ("project", "/home/ana/src/indexer", ["/home/ana/indexer"], None),
+        ("file", "wacth.py", ["/home/ana/indexer/src/watch.py"], None),
+        ("term", "git rebsae", ["git rebase"], None),
+        ("role", "usr", ["user"], "there are user, assistant, tool, system"),
+        ("session", make_uuid("nobody"), [], None),
+        ("session", "123", [], "a shortened id has at least 6 characters"),
+        ("session", "PROMPT", [], f"that is a thread of session {make_uuid('s1')[:8]}"),
+    ],
+)
+@pytest.mark.parametrize("option", [True, False])
+def test_a_name_that_nothing_has_is_told_with_those_near(
+    known: Ask, name: str, value: str, near: list[str], why: str | None, option: bool
+) -> None:
+    """As an option and in the query alike; where all names are known nothing is said."""
+    if value == "PROMPT":
+        value = known("search", query="heron", all=True)["results"][0]["prompt_id"]
+    if option and name == "role":
+        pytest.skip("as an option it is wrong usage")
+    asked: dict[str, Any] = {name: value} if option else {}
+    query = "heron" if option else f'heron {name}:"{value}"'
+    found = known("search", query=query, all=name != "project", **asked)
+    assert found["results"] == []
+    assert found["unknown"] == [{"filter": name, "value": value, "near": near, **({"why": why} if why else {})}]
+    assert "unknown" not in known("search", query="zebra tool:Bash term:git role:user", all=True)
+
+
+def test_what_is_no_time_is_said_to_be_text(known: Ask) -> None:
+    """The words are looked for, and the answer says that nothing was bounded by them."""
+    found = known("search", query="heron since:yestreday", all=True)
+    assert found["total"] == 1
+    assert found["unknown"] == [{"filter": "since", "value": "yestreday", "near": [], "why": "no time"}]
+
+
+@pytest.mark.parametrize("method", ["sessions", "projects", "terms", "cards", "stats", "report", "recent", "search"])
+def test_every_answer_about_a_project_knows_the_same_projects(known: Ask, method: str) -> None:
+    """By path, by folder's name, by its last part, with a slash behind; and the same is said of one that is none."""
+    words = {"query": "heron"} if method == "search" else {}
+    for name in ("/home/ana/indexer", "-home-ana-indexer", "indexer", "/home/ana/indexer/", "/home/ana/x/../indexer"):
+        assert "unknown" not in known(method, project=name, **words), name
+    (told,) = known(method, project="indexr", **words)["unknown"]
+    assert (told["filter"], told["near"]) == ("project", ["/home/ana/indexer"])
+
+
+def test_an_id_of_another_kind_is_told_what_it_is(known: Ask) -> None:
+    (row,) = known("search", query="heron", all=True)["results"]
+    session, thread, uuid = row["session_id"], row["prompt_id"], row["uuid"]
+    for method, params, said in (
+        ("thread", {"id": session[:8]}, "that is a session"),
+        ("block", {"id": session}, "that is a session"),
+        ("block", {"id": thread[:8]}, f"that is a thread of session {session[:8]}"),
+        ("recent", {"session": thread[:8]}, f"that is a thread of session {session[:8]}"),
+        ("generations", {"session": uuid}, f"that is a record of session {session[:8]}"),
+    ):
+        with pytest.raises(errors.NotFound, match=said):
+            known(method, **params)

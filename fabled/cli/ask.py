@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fabled.cli import edge
-from fabled.client import connect
-from fabled.errors import Ambiguous, FabledError, NotAnswering
+from fabled.client import absent, connect
+from fabled.errors import Ambiguous, FabledError, NotAnswering, NotFound
 
 # A search over a large history with a cold disk takes its time; a daemon that takes longer than this hangs.
 ANSWER_SECONDS = 60.0
@@ -69,13 +69,25 @@ def put(method: str, value: Mapping[str, Any], form: str, utc: bool) -> None:
         return
     from fabled import present
 
+    if form == "plain":
+        note_asides(value)
     text = present.text(method, value, edge.style(form, utc))
     (edge.show if form == "text" else edge.put)(text.encode("utf-8", "backslashreplace"))
 
 
+def note_asides(value: Mapping[str, Any]) -> None:
+    """What a person should know of an answer whose form is for programs."""
+    from fabled.present import asides
+
+    for line in (*asides.unknown(value, edge.style()), *asides.indexing(value, edge.style())):
+        edge.note(line)
+
+
 def exit_of(method: str, value: Mapping[str, Any]) -> int:
     """1 where nothing was found, 0 otherwise; faults have their own way out."""
-    return 1 if method in ("search", "recent", "file") and not value.get("results") else 0
+    from fabled.present import found
+
+    return 0 if found(method, value) else 1
 
 
 def _request(method: str, params: Params, form: str, utc: bool, seconds: float | None) -> connect.Reply:
@@ -102,6 +114,9 @@ def _told(head: bytes) -> FabledError:
         candidates = tuple(str(one) for one in data.get("candidates") or ())
         message, hint = str(error["message"]), str(data.get("hint") or "")
         fault = Ambiguous(message, candidates, hint) if candidates else FabledError(message, hint)
+        if data.get("code") == NotFound.code:
+            fault = NotFound(message, hint)
+            fault.indexing = data.get("indexing")
         fault.code = str(data.get("code") or "failed")
         fault.exit = int(data.get("exit") or 1)
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -111,9 +126,22 @@ def _told(head: bytes) -> FabledError:
 
 def _without_daemon(method: str, params: Params) -> dict[str, Any]:
     from fabled import answers, config
-    from fabled.cli.here import reading
+    from fabled.cli.here import reading, written_to
 
-    with reading(config.load(os.environ)) as reader:
-        value = answers.answer(reader, method, dict(params))
-    edge.note("fabled is not running: answered from the Map as it was last written (start it: fabled daemon)")
+    settings = config.load(os.environ)
+    with reading(settings) as reader:
+        unfinished = answers.unfinished(reader)
+        if unfinished and written_to(settings):
+            unfinished["indexing"]["under_way"] = True
+        try:
+            value = answers.answer(reader, method, dict(params)) | unfinished
+        except NotFound as fault:
+            from fabled import present
+
+            if unfinished:
+                told = fault.indexing = unfinished["indexing"]
+                fault.hint = present.not_yet(told, fault.hint)
+            raise
+    start = absent.start_line(os.environ)
+    edge.note(f"fabled is not running: answered from the Map as it was last written (start it: {start})")
     return value

@@ -20,8 +20,8 @@ _KEPT = ("card_begin", "card_put", "card_fail")
 RUNS_SECONDS = 60.0
 
 
-@click.group(invoke_without_command=True)
-@click.option("--project", metavar="P", help="Only this project: its path, or its folder's name.")
+@click.group(invoke_without_command=True, cls=options.Helpful)
+@options.project()
 @click.option("--source", type=click.Choice(("model", "extracted")), help="Only those a model made, or made by rule.")
 @click.option("-n", "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
 @click.option("--offset", type=click.IntRange(0), help="Leave out the first ones.")
@@ -57,7 +57,7 @@ def show(thread_id: str, extracted: bool, as_json: bool, utc: bool) -> int:
 
 
 @cards.command()
-@click.option("--project", metavar="P", help="Only this project: its path, or its folder's name.")
+@options.project()
 @click.option("-n", "--limit", type=click.IntRange(1), help="At most so many cards.")
 @options.as_json
 def run(project: str | None, limit: int | None, as_json: bool) -> int:

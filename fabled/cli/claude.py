@@ -20,7 +20,7 @@ from fabled.present.terminal import count, path, plural, tokens
 TRIAL_SECONDS = 5.0
 
 
-@click.group(invoke_without_command=True)
+@click.group(invoke_without_command=True, cls=options.Helpful)
 @click.pass_context
 def claude(ctx: click.Context) -> None:
     """Let Claude Code search its own history."""
@@ -169,7 +169,7 @@ def show_context(
     """
     if sum((session_start, prompt is not None, thread_id is not None)) > 1:
         raise click.UsageError("--session-start, --prompt and --thread exclude each other.")
-    params: dict[str, Any] = {"cwd": os.getcwd()}
+    params: dict[str, Any] = {"cwd": options.here()} if options.here() is not None else {}
     if prompt is not None:
         params |= {"what": "prompt", "query": prompt}
     elif thread_id is not None:

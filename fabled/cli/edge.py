@@ -6,8 +6,11 @@ What to answer, and in which words, is left to the commands and to `present`.
 from __future__ import annotations
 
 import contextlib
+import difflib
+import errno
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -18,8 +21,8 @@ from typing import Any
 
 import click
 
-from fabled.client import connect
-from fabled.errors import Ambiguous, BadConfig, BadRequest, FabledError, OutputFault
+from fabled.client import connect, streams
+from fabled.errors import Ambiguous, BadConfig, BadRequest, FabledError, NotFound, OutputFault
 from fabled.present import Style, visible
 
 INTERRUPTED = 130
@@ -32,20 +35,37 @@ def run(command: click.Command, arguments: Sequence[str]) -> int:
             result = command.main(list(arguments), prog_name="fabled", standalone_mode=False)
         except (click.ClickException, FabledError) as fault:
             result = _tell(fault, arguments)
+        except BrokenPipeError:
+            raise
+        except OSError as fault:
+            known = _of_surroundings(fault)
+            if known is None:
+                raise
+            result = _tell(known, arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except (click.Abort, KeyboardInterrupt):
-        print("fabled: interrupted", file=sys.stderr)
+        streams.tell("fabled: interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         silence()  # the reader (`head`, a pager) has seen enough
         return 0
 
 
+def _of_surroundings(fault: OSError) -> FabledError | None:
+    """A fault that is nobody's but the shell's: its folder is gone, or what it gave us to print to takes nothing."""
+    if isinstance(fault, FileNotFoundError) and streams.in_no_folder():
+        return FabledError(streams.NO_FOLDER, streams.ANOTHER_FOLDER)
+    if fault.filename is None and fault.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF):
+        silence()
+        return OutputFault(f"the output could not be written: {fault.strerror}", "free space, or print elsewhere")
+    return None
+
+
 def _tell(fault: click.ClickException | FabledError, arguments: Sequence[str]) -> int:
     if isinstance(fault, click.UsageError):
-        fault = BadRequest(fault.format_message(), _usage_hint(fault))
+        fault = BadRequest(_worded(fault), _usage_hint(fault, arguments))
     elif isinstance(fault, click.ClickException):
         fault = FabledError(fault.format_message())
     error: dict[str, Any] = {"code": fault.code, "message": _flat(fault.message), "hint": fault.hint}
@@ -53,9 +73,11 @@ def _tell(fault: click.ClickException | FabledError, arguments: Sequence[str]) -
         error["candidates"] = list(fault.candidates)
     if isinstance(fault, BadConfig):
         error["problems"] = list(fault.problems)
+    if isinstance(fault, NotFound) and fault.indexing is not None:
+        error["indexing"] = dict(fault.indexing)
     if wants_json(arguments) and not isinstance(fault, OutputFault):
         put_json({"error": error})
-    print(*_lines(fault), sep="\n", file=sys.stderr)
+    streams.tell("\n".join(line for line in _lines(fault) if line))
     return fault.exit
 
 
@@ -74,8 +96,22 @@ def _flat(message: str) -> str:
     return " ".join(visible(message).split())
 
 
-def _usage_hint(fault: click.UsageError) -> str:
+def _worded(fault: click.UsageError) -> str:
+    """click's words, where they are no words of people's."""
+    if isinstance(fault, click.NoSuchOption):
+        near = difflib.get_close_matches(fault.option_name, fault.possibilities or (), 1)
+        return f"No such option {fault.option_name}." + (f" Did you mean {near[0]}?" if near else "")
+    said = fault.format_message()
+    return _NUMBER.sub(lambda kind: f"is no {'whole ' if kind[1] == 'integer' else ''}number", said)
+
+
+_NUMBER = re.compile(r"is not a valid (integer|float)(?: range)?")
+
+
+def _usage_hint(fault: click.UsageError, arguments: Sequence[str]) -> str:
     asked = fault.ctx.command_path if fault.ctx else "fabled"
+    if fault.ctx is None and isinstance(fault, click.BadOptionUsage) and arguments:
+        asked = f"fabled {arguments[0]}"  # click does not say where an option lacks its value
     if isinstance(fault, click.NoSuchOption) and asked == "fabled search":
         return f"{asked} --help; a query that begins with a minus follows --"
     return f"{asked} --help"
@@ -125,8 +161,13 @@ def show(data: bytes) -> None:
         put(data)
 
 
+def on_terminal() -> bool:
+    """Whether an answer is read by a person as it comes."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
 def _longer(data: bytes) -> bool:
-    if sys.stdout is None or not (sys.stdout.isatty() and sys.stdin is not None and sys.stdin.isatty()):
+    if not (on_terminal() and sys.stdin.isatty()):
         return False
     try:
         size = os.get_terminal_size(1)
@@ -171,7 +212,7 @@ def put_json_line(value: Mapping[str, Any]) -> None:
 
 def note(text: str) -> None:
     """A word to the person, beside the data."""
-    print(visible(text), file=sys.stderr)
+    streams.tell(visible(text))
 
 
 def style(form: str = "text", utc: bool = False) -> Style:

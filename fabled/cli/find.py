@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -31,19 +30,11 @@ def _given(**params: Any) -> dict[str, Any]:
     return {name: value for name, value in params.items() if value not in (None, False, ())}
 
 
-def _here() -> str | None:
-    """The working folder decides which project is meant; it may have been deleted under us."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return None
-
-
 @click.command(context_settings=_QUERY)
 @click.argument("query", nargs=-1, required=True)
 @click.option("-n", "--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many threads.")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Leave out the first ones.")
-@click.option("--project", metavar="P", help="Only this project: its path, or its folder's name.")
+@options.project()
 @click.option("--all", "everywhere", is_flag=True, help="Every project, wherever you are.")
 @click.option("--session", metavar="S", help="Only this session.")
 @click.option("--role", metavar="R", help="Only records of this role: user or assistant.")
@@ -89,7 +80,7 @@ def search(
     """
     if everywhere and filters.get("project"):
         raise click.UsageError("--all and --project exclude each other.")
-    params = _given(query=" ".join(query), cwd=_here(), all=everywhere, **filters)
+    params = _given(query=" ".join(query), cwd=options.here(), all=everywhere, **filters)
     if subagents is not None:
         params["subagents"] = subagents
     form = options.form(as_json, as_plain)
@@ -101,6 +92,7 @@ def search(
         return ask.exit_of("search", value)
     for row in value.get("results") or []:
         edge.put_json_line(row)
+    ask.note_asides(value)
     return ask.exit_of("search", value)
 
 
@@ -170,7 +162,7 @@ def thread(thread_id: str, as_json: bool, utc: bool, **more: Any) -> int:
 
 
 @click.command()
-@click.option("--project", metavar="P", help="Only this project: its path, or its folder's name.")
+@options.project()
 @click.option("--since", metavar="TIME", help="Only those written since: an ISO date, or 3h, 2d, 6w ago.")
 @click.option("--until", metavar="TIME", help="The same, for the end.")
 @click.option("-n", "--limit", type=click.IntRange(1), help="At most so many.")
@@ -221,7 +213,7 @@ def block(record: str, raw: bool, info: bool, force: bool, as_json: bool, utc: b
         return ask.show("block", {"id": record}, form=options.form(as_json), utc=utc)
     value = ask.fetch("block", {"id": record})
     data = _value_of(_read(value), value.get("part"), raw)
-    if not sys.stdout.isatty() or (raw and force):
+    if not edge.on_terminal() or (raw and force):
         edge.put(data if raw else data + b"\n")
         return 0
     from fabled.present import visible

@@ -20,7 +20,7 @@ from fabled.present.terminal import short
 
 @click.command()
 @click.argument("session", required=False)
-@click.option("--project", metavar="P", help="All of this project, now and later: path or folder name.")
+@options.project("All of this project, now and later: path or folder name.")
 @click.option("--yes", is_flag=True, help="Do not ask. Without a terminal nothing is done otherwise.")
 @click.option("--list", "listed", is_flag=True, help="What was forgotten, and stays out.")
 @click.option("--let-in", metavar="NAME", help="Take a name off that list; what is live is indexed again.")

@@ -6,12 +6,12 @@ The commands themselves stand in the files named here.
 from __future__ import annotations
 
 import difflib
-import sys
 from importlib import import_module
 
 import click
 
 from fabled import __version__
+from fabled.cli import edge
 
 # command → (file of this room, what it does in a few words)
 COMMANDS = {
@@ -136,4 +136,4 @@ def overview() -> None:
         'New here?  fabled service install   then  fabled search "why did we"   (just looking: fabled demo)',
         "fabled <command> --help shows examples first.",
     ]
-    sys.stdout.write("\n".join(lines) + "\n")
+    edge.put_text("\n".join(lines) + "\n")

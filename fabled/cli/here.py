@@ -41,6 +41,16 @@ def reading(settings: Config) -> Iterator[Reader]:
         queries.close()
 
 
+def written_to(settings: Config) -> bool:
+    """Whether some process has the Map for writing, by the word it left in the lock. Taking the lock to find out could
+    stop one that is just starting."""
+    from fabled.store.files import Lock
+    from fabled.store.owners import running
+
+    owner = Lock(settings.places.lock).owner()
+    return owner is not None and running(owner)
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """What the daemon's writer owns, owned by this process."""
@@ -55,6 +65,7 @@ class Opened:
 @contextmanager
 def opened(settings: Config) -> Iterator[Opened]:
     """Map, Ledger and Vault for writing. Raises AlreadyRunning where another process has them."""
+    from fabled.daemon import memory
     from fabled.indexer import Indexer
     from fabled.store.files import Lock, private_folder
     from fabled.store.ledger import Ledger
@@ -72,6 +83,7 @@ def opened(settings: Config) -> Iterator[Opened]:
             f"another fabled{f' (pid {owner})' if owner else ''} is writing, or a daemon is just starting or stopping",
             "try again in a moment",
         )
+    memory.collect_seldom()
     try:
         map_ = Map(where.map_db)
         try:

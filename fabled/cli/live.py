@@ -147,7 +147,7 @@ def _live(paint: Callable[[Style], list[str]], turns: Iterator[None], once: bool
     """Paints at each turn. Only a terminal that can move its cursor is painted over."""
     from fabled.present.terminal import finish
 
-    able = sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "")
+    able = edge.on_terminal() and os.environ.get("TERM", "dumb") not in ("dumb", "")
     if once or not able:
         with contextlib.suppress(KeyboardInterrupt):
             for _ in turns:

@@ -19,7 +19,7 @@ from fabled.present.terminal import finish
 
 @click.command()
 @click.option("--by", type=click.Choice(("project", "day")), default="project", show_default=True)
-@click.option("--project", metavar="P", help="Only this project: its path, or its folder's name.")
+@options.project()
 @click.option("--since", metavar="TIME", help="Only what was written since: an ISO date, or 3h, 2d, 6w ago.")
 @click.option("--until", metavar="TIME", help="The same, for the end.")
 @click.option("-n", "--limit", type=click.IntRange(1), help="At most so many rows.")

@@ -6,12 +6,33 @@ What they mean to an answer is left to the commands.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def here() -> str | None:
+    """The working folder, which decides whose project is meant; None where it was deleted under us."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+def project(about: str = "Only this project: its path, or its folder's name.") -> Callable[[Command], Command]:
+    """The option that says which project is meant."""
+    return click.option("--project", metavar="P", callback=_whole, help=about)
+
+
+def _whole(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """A relative path made whole: the daemon, which knows the projects, stands in another folder."""
+    relative = value and (value in (".", "..") or ("/" in value and value[0] not in "/~"))
+    return os.path.abspath(value) if value and relative else value
+
 
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 as_plain = click.option("--plain", "as_plain", is_flag=True, help="One row a line, columns parted by tabs.")

@@ -6,7 +6,6 @@ What stands in them comes from the Map and the Vault; how they look is `present`
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,8 +14,8 @@ import click
 
 from fabled.cli import ask, edge, options
 from fabled.errors import OutputFault, StaleIndexError
+from fabled.present.terminal import finish, plural, short, size
 from fabled.present.terminal import path as shown_path
-from fabled.present.terminal import plural, short, size
 
 FORMATS = ("md", "html", "jsonl")
 
@@ -103,7 +102,7 @@ def _records(value: Mapping[str, Any]) -> Iterator[bytes]:
 
 @click.command()
 @click.option("-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Where to; - is stdout.")
-@click.option("--project", metavar="P", help="Only this project: its path, or its folder's name.")
+@options.project()
 @click.option("--since", metavar="TIME", help="Only what was written since: an ISO date, or 3h, 2d, 6w ago.")
 @click.option("--until", metavar="TIME", help="The same, for the end.")
 @options.output
@@ -118,11 +117,19 @@ def report(output: str | None, as_json: bool, utc: bool, **filters: Any) -> int:
     The page needs no network and no server: open it in any browser. It names projects and titles of threads.
     """
     value = ask.fetch("report", {name: given for name, given in filters.items() if given is not None})
+    nothing = bool(value.get("unknown"))
     if as_json:
         edge.put_json({key: given for key, given in value.items() if key != "v"})
-        return 0
+        return 1 if nothing else 0
+    from fabled.present import asides
     from fabled.present import report as page
 
+    if nothing:
+        lines = ["No page was made.", *asides.unknown(value, edge.style())]
+        edge.put_text(finish(lines, edge.style()))
+        return 1
+
+    ask.note_asides(value)
     document = page.report(value, edge.style(utc=utc)).encode("utf-8", "backslashreplace")
     return _write(output or "fabled-report.html", document, {}, plural(len(value.get("days") or []), "day"), False)
 
@@ -134,7 +141,7 @@ def _write(output: str | None, data: bytes, told: Mapping[str, Any], words: str,
             edge.put_json({**told, "text": data.decode("utf-8", "backslashreplace")})
             return 0
         edge.put(data)
-        if not sys.stdout.isatty():
+        if not edge.on_terminal():
             edge.note(f"{short(str(told.get('thread') or ''))} {words}".strip())
         return 0
     path = os.path.abspath(output)

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from fabled.client import streams
 from fabled.present.terminal import count, duration, size
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Bar(AbstractContextManager["Bar"]):
         self._told = now
         rate = done / (now - self._began)
         left = f", {duration((total - done) / rate)} left" if rate > 0 else ""
-        print(f"{self._what}: {words(done)} of {words(total)}{note}{left}", file=sys.stderr, flush=True)
+        streams.tell(f"{self._what}: {words(done)} of {words(total)}{note}{left}")
 
     def close(self) -> None:
         if self._rich is not None:

@@ -5,7 +5,6 @@ What the answers say is worked out where the Map is read; how they look is `pres
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
@@ -17,15 +16,8 @@ def _given(**params: Any) -> dict[str, Any]:
     return {name: value for name, value in params.items() if value not in (None, False, ())}
 
 
-def _here() -> str | None:
-    try:
-        return os.getcwd()
-    except OSError:
-        return None  # the working folder was deleted under us
-
-
 @click.command()
-@click.option("--project", metavar="P", help="This project: its path, or its folder's name.")
+@options.project("This project: its path, or its folder's name.")
 @click.option("--all", "everywhere", is_flag=True, help="Every project, wherever you are.")
 @click.option("--session", metavar="S", help="This session, and what its last compaction put out of sight.")
 @click.option("--since", metavar="TIME", help="Only threads at work since: an ISO date, or 3h, 2d, 6w ago.")
@@ -47,7 +39,7 @@ def recent(as_json: bool, as_plain: bool, utc: bool, everywhere: bool, **filters
     """
     if everywhere and filters.get("project"):
         raise click.UsageError("--all and --project exclude each other.")
-    params = _given(cwd=_here(), all=everywhere, **filters)
+    params = _given(cwd=options.here(), all=everywhere, **filters)
     return ask.show("recent", params, form=options.form(as_json, as_plain), utc=utc)
 
 
@@ -70,7 +62,7 @@ def overview(as_json: bool, as_plain: bool, utc: bool, **filters: Any) -> int:
 @click.command()
 @click.argument("path")
 @click.option("--diff", is_flag=True, help="Show each change as a unified diff.")
-@click.option("--project", metavar="P", help="Only sessions of this project.")
+@options.project("Only sessions of this project.")
 @click.option("--since", metavar="TIME", help="Not before: an ISO date or time, or 90m, 3h, 2d, 6w ago.")
 @click.option("--until", metavar="TIME", help="The same, for the end.")
 @click.option("-n", "--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="The last so many.")
@@ -86,5 +78,5 @@ def file(path: str, as_json: bool, as_plain: bool, utc: bool, **filters: Any) ->
 
     Only what editing tools did is known; a change by a shell command or by hand is not. Exit status 1: none.
     """
-    params = _given(path=path, cwd=_here(), **filters)
+    params = _given(path=path, cwd=options.here(), **filters)
     return ask.show("file", params, form=options.form(as_json, as_plain), utc=utc)

@@ -37,7 +37,7 @@ LEVELS = {
 }
 
 
-@click.group(invoke_without_command=True)
+@click.group(invoke_without_command=True, cls=options.Helpful)
 @click.pass_context
 def service(ctx: click.Context) -> None:
     """fabled in the background, from login on: a systemd user unit or a launchd agent.

@@ -9,7 +9,11 @@ import os
 import sys
 import time
 
-from fabled.client import connect
+from fabled.client import connect, streams
+
+TYPE_CHECKING = False  # `typing` itself costs more than everything here
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def not_running(form: str) -> int:
@@ -18,19 +22,18 @@ def not_running(form: str) -> int:
     if form == "json":
         _out(
             f'{{"v":1,"running":false,"error":{{"code":"not_running",'
-            f'"message":"fabled is not running{"; " + seen if seen else ""}","hint":"{_start()}"}}}}'
+            f'"message":"fabled is not running{"; " + seen if seen else ""}","hint":"{start_line(os.environ)}"}}}}'
         )
     elif form == "oneline":
         _out("not running")
         return 3
     mark = "○ " if connect.utf8(os.environ) else ""
-    print(f"{mark}fabled is not running", file=sys.stderr)
-    if seen:
-        print(f"  L{seen[1:]}", file=sys.stderr)
-    start = _start()
-    print(f"  Start it:  {start}", file=sys.stderr)
+    lines = [f"{mark}fabled is not running", *([f"  L{seen[1:]}"] if seen else [])]
+    start = start_line(os.environ)
+    lines.append(f"  Start it:  {start}")
     if start.endswith("install"):
-        print("  Try once:  fabled daemon", file=sys.stderr)
+        lines.append("  Try once:  fabled daemon")
+    streams.tell("\n".join(lines))
     return 3
 
 
@@ -44,17 +47,15 @@ def not_answering(form: str, why: str) -> int:
         )
     elif form == "oneline":
         _out("not answering")
-    print(
-        f"fabled: the daemon does not answer: {why}. Next: look at its log ({_log_file()}), then stop and start it.",
-        file=sys.stderr,
-    )
+    said = f"fabled: the daemon does not answer: {why}. Next: look at its log ({_log_file()}), then stop and start it."
+    streams.tell(said)
     return 1
 
 
-def _start() -> str:
+def start_line(env: Mapping[str, str]) -> str:
     """The command that starts it as it was set up."""
-    home = os.environ.get("HOME", "")
-    config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+    home = env.get("HOME", "")
+    config = env.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
     unit = os.path.join(config, "systemd/user/fabled.service")
     agent = os.path.join(home, "Library/LaunchAgents/io.fabled.daemon.plist")
     installed = os.path.exists(agent if sys.platform == "darwin" else unit)
@@ -85,7 +86,7 @@ def _ago(when: float) -> str:
 
 
 def _out(line: str) -> None:
-    os.write(1, (line + "\n").encode())
+    streams.put((line + "\n").encode())
 
 
 def _log_file() -> str:

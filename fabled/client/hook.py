@@ -42,6 +42,8 @@ def run(event: str) -> int:
             connect.tell(connect.socket_path(os.environ), _bounded(request + _input() + b'"}}\n'))
     except (connect.Down, connect.Silent, OSError, ValueError):
         pass  # without a daemon there is nothing to say, and nobody to tell
+    finally:
+        _stop_clock()
     return 0
 
 
@@ -54,6 +56,8 @@ def statusline() -> int:
         _put(b"mem off\n")
     except (connect.Silent, OSError, ValueError):
         pass
+    finally:
+        _stop_clock()
     return 0
 
 
@@ -61,6 +65,11 @@ def _set_clock() -> None:
     # A signal reaches every wait: for stdin, for the daemon, for whoever reads stdout.
     _signal.signal(_signal.SIGALRM, lambda number, frame: os._exit(0))
     _signal.setitimer(_signal.ITIMER_REAL, max(LEAST_SECONDS, DEADLINE_SECONDS - _age()))
+
+
+def _stop_clock() -> None:
+    """The interpreter takes our handler away before it ends: struck then, the clock would kill the process."""
+    _signal.setitimer(_signal.ITIMER_REAL, 0)
 
 
 def _age() -> float:
@@ -102,7 +111,7 @@ def _input() -> bytes:
 
 
 def _put(data: bytes) -> None:
-    _signal.setitimer(_signal.ITIMER_REAL, 0)
+    _stop_clock()
     try:
         while data:
             data = data[os.write(1, data) :]

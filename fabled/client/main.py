@@ -19,6 +19,9 @@ _DOORS = ("hook", "statusline", "mcp")
 
 def main() -> int:
     """Run the command line of this process and return its exit status."""
+    from fabled.client import streams
+
+    streams.mend()
     try:
         if len(sys.argv) > 1 and sys.argv[1] in _DOORS:
             done = _door(sys.argv[1], sys.argv[2:])
@@ -34,6 +37,11 @@ def main() -> int:
         return every_command()
     except KeyboardInterrupt:
         return 130
+    except FileNotFoundError:
+        if not streams.in_no_folder():
+            raise
+        streams.tell(f"fabled: {streams.NO_FOLDER}. Next: {streams.ANOTHER_FOLDER}")
+        return 1
 
 
 def _door(name: str, rest: list[str]) -> int | None:
@@ -54,7 +62,7 @@ def _door(name: str, rest: list[str]) -> int | None:
 
 def status(form: str) -> int | None:
     """Print the daemon's status; None where the daemon sent an error, which `cli` knows how to word."""
-    from fabled.client import connect
+    from fabled.client import connect, streams
 
     wishes = connect.wishes(os.environ, form)
     request = f'{{"jsonrpc":"2.0","id":1,"method":"status","params":{{"as":{wishes}}}}}\n'.encode()
@@ -70,17 +78,11 @@ def status(form: str) -> int | None:
         return absent.not_answering(form, str(trouble))
     if reply.refused:
         return None
-    put(reply.body)
+    why = streams.put(reply.body)
+    if why:
+        streams.tell(f"fabled: the output could not be written: {why}. Next: free space, or print elsewhere")
+        return 1
     return reply.exit
-
-
-def put(data: bytes) -> None:
-    """All of `data` to stdout. A reader that left early (`| head`) is no fault of ours."""
-    try:
-        while data:
-            data = data[os.write(1, data) :]
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 if __name__ == "__main__":

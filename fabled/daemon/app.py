@@ -116,6 +116,7 @@ class Daemon:
         places = self._config.places
         os.umask(0o077)
         memory.one_arena()
+        memory.collect_seldom()
         for folder in (places.data, places.state):
             private_folder(folder)
         lock = Lock(places.lock)

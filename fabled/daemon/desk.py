@@ -29,7 +29,7 @@ from fabled.daemon.protocol import METHODS, PROTOCOL, As, Request
 from fabled.daemon.schedule import JobState
 from fabled.daemon.trouble import storage_trouble
 from fabled.daemon.writer import REPAIR, SWEEP, TERMS, Health
-from fabled.errors import FabledError, NoIndex, StaleIndexError, StorageFault
+from fabled.errors import FabledError, NoIndex, NotFound, StaleIndexError, StorageFault
 from fabled.store.queries import Queries
 from fabled.store.vault import Vault
 
@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 REPAIR_SECONDS = 60.0
 TERMS_WAIT_SECONDS = 5.0
+MUCH_BYTES = 4_000_000
+"""From so much on, what is being read is worth a word beside each answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,11 @@ class Desk:
                 derived.result(TERMS_WAIT_SECONDS)
                 value = self._from_map(lambda reader: answers.answer(reader, name, params))
         self._pace.note(time.monotonic() - begun)
+        if name in _WHOLE:
+            told = _indexing(self._sources.health(), self._reader().queries.whole())
+            value = {**value, "indexing": told} if told is not None else value
+            if told is not None and name == "recall" and not value["arcs"] and value["text"]:
+                value["text"] += f" {present.not_yet(told, '')}."
         # Another copy had to stand in: somebody looks at it now, so find out at once what became of the file.
         for path in value.get("stale", ()):
             self._inbox.add(path, urgent=True)
@@ -224,6 +231,11 @@ class Desk:
             return ask(self._reader())
         except StaleIndexError:
             self._inbox.ask(SWEEP, "a record was not where the Map says")
+            raise
+        except NotFound as fault:
+            told = _indexing(self._sources.health(), self._reader().queries.whole())
+            if told is not None:
+                fault.indexing, fault.hint = told, present.not_yet(told, fault.hint)
             raise
         except Exception as fault:
             # The daemon always has a Map: without one, somebody has just removed it.
@@ -279,6 +291,7 @@ class Desk:
             "queue": len(self._inbox) + health.in_hand,
             "phase": health.phase,
             "progress": asdict(health.progress) if health.progress is not None else None,
+            "indexing": _indexing(health, bool(counts.get("whole"))),
             "last_change": health.last_change,
             "scans": health.scans,
             "rescans": health.rescans,
@@ -356,10 +369,25 @@ _SHOWN = frozenset(
 )  # fmt: skip
 
 
+# Answers that may lack something while not everything is read.
+_WHOLE = frozenset(METHODS) - {"spans", "forgotten", "threads_like", "statusline", "hook"}
+
+
+def _indexing(health: Health, whole: bool) -> dict[str, Any] | None:
+    """How far the reading of all there is has come; None where answers lack nothing for it. A few changed files are
+    read before anybody notices."""
+    progress = health.progress
+    if health.first_pass_done and (progress is None or progress.bytes < MUCH_BYTES):
+        return None
+    if progress is None and whole:
+        return None  # a start that has found nothing new so far
+    return {"first": not whole, "under_way": True, **(asdict(progress) if progress is not None else {})}
+
+
 def _exit(name: str, value: Mapping[str, Any]) -> int:
     """The status a client ends with."""
-    if name in ("search", "recent", "file"):
-        return 0 if value.get("results") else 1
+    if not present.found(name, value):
+        return 1
     return 4 if value.get("refused") and not value.get("applied") else 0
 
 

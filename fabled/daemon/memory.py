@@ -6,6 +6,7 @@ When to give memory back is left to those who know that work is done.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import resource
 import sys
@@ -35,6 +36,12 @@ def one_arena() -> None:
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 1)
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+
+
+def collect_seldom() -> None:
+    """Look for cycles among objects only after many were made: rows on their way to the Map have none."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def give_back() -> None:

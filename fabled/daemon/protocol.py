@@ -556,8 +556,8 @@ def error(id: str | int | None, fault: FabledError) -> bytes:
     # JSON-RPC keeps -32000 to -32099 for the answering side; the name beside it is what clients go by.
     number = fault.number if isinstance(fault, Malformed) else -32000 - fault.exit
     data: dict[str, object] = {"code": fault.code, "hint": fault.hint, "exit": fault.exit}
-    for more in ("candidates", "problems"):
-        if hasattr(fault, more):
+    for more in ("candidates", "problems", "indexing"):
+        if getattr(fault, more, None) is not None:
             data[more] = getattr(fault, more)
     value = {"code": number, "message": fault.message, "data": data}
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (dumps(id), dumps(value))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..store.batch import AGENTS, MEMBERSHIP, TITLE_RANK, TURN_KINDS, FileRow, Twin, short_key, title_of
+from ..store.batch import AGENTS, MEMBERSHIP, SAID_KINDS, TITLE_RANK, FileRow, Twin, is_turn, short_key, title_of
 from ..store.schema import CALL, ORPHAN, TASK
 from ..store.vault import Place, Source
 from ..transcript import text as t
@@ -41,6 +41,7 @@ class FileScan:
         twins: dict[bytes, Twin],
         known: FileRow | None,
         whole: bool,
+        homeless: bool = False,
     ) -> None:
         self.scan = scan
         self.map = scan.map
@@ -51,6 +52,10 @@ class FileScan:
         """checksum → record of the lines this file held before"""
         self.twins = twins
         """checksum → what is known of a line that another state of this transcript holds"""
+        self.homeless = homeless
+        """none of the lines that are known names a project"""
+        self.elsewhere: str | None = None
+        """the last working folder that this file's folder was not named for"""
         self.unlike: set[int] = set()
         """records whose best copy this file has changed: `twins` is behind"""
         self.met: set[int] = set()
@@ -136,7 +141,7 @@ class FileScan:
             if (
                 (self.old or self.twins)
                 and not line.cuts
-                and self.row.project is not None
+                and (self.row.project is not None or self.homeless)
                 and (self.row.agent is None or self.agent_key is not None)
                 and self._recognised(digest(data), line.offset, len(data), line.number)
             ):
@@ -193,6 +198,7 @@ class FileScan:
         batch = self.scan.batch
         batch.copies.append((self.row.id, offset, length, number, check, record))
         batch.moved.append((self.row.id, offset, length, record, self.replaced.id))
+        self.scan.pointed.add(record)
         batch.weight += 100
 
     def _twin(self, twin: Twin, offset: int, length: int, number: int, check: bytes) -> None:
@@ -220,8 +226,9 @@ class FileScan:
         session = self.session_of.get(name)
         if session is None:
             session = self._session(name)
-        if row.project is None and facts.cwd is not None:
+        if row.project is None and facts.cwd is not None and facts.cwd != self.elsewhere:
             row.project = project_of(facts.cwd, self.place.folder)
+            self.elsewhere = facts.cwd
         uuid = facts.uuid or check[:8]
         if self.again:
             again = self.again.get(offset)
@@ -284,21 +291,24 @@ class FileScan:
     def _count(self, thread: int, facts: t.Facts, record: int) -> None:
         sums = self.scan.batch.threads.get(thread)
         if sums is None:
-            sums = self.scan.batch.threads[thread] = [0, 0, facts.ts, facts.ts, 99, None, None]
+            sums = self.scan.batch.threads[thread] = [0, 0, 0, facts.ts, facts.ts, 99, None, None]
         aside = self.row.agent is not None or facts.sidechain
         if not aside:
-            sums[0] += facts.kind in TURN_KINDS
-            sums[1] += facts.tokens
+            sums[0] += is_turn(facts)
+            sums[1] += facts.kind in SAID_KINDS
+            sums[2] += facts.tokens
         ts = facts.ts
         if ts is not None:
-            if sums[2] is None or ts < sums[2]:
-                sums[2] = ts
-            if sums[3] is None or ts > sums[3]:
+            if sums[3] is None or ts < sums[3]:
                 sums[3] = ts
-        if sums[4] > 1:
+            if sums[4] is None or ts > sums[4]:
+                sums[4] = ts
+        if sums[5] > 1 or not sums[7]:
             rank = TITLE_RANK.get(facts.kind, 99) + (10 if aside else 0)
-            if rank < sums[4]:
-                sums[4], sums[5], sums[6] = rank, record, title_of(facts)
+            if rank < sums[5] or (rank == sums[5] < 99 and not sums[7]):
+                title = title_of(facts)
+                if title or rank < sums[5]:
+                    sums[5], sums[6], sums[7] = rank, record, title
 
     def _session(self, name: str) -> int:
         number, new = self.map.session(name)

@@ -86,22 +86,24 @@ class Scan:
             whole = row is None
             old: dict[bytes, int] = {}
             twins: dict[bytes, Twin] = {}
+            homeless = False
             if row is None:
                 if known is not None or unfinished is not None:
                     self.flush()
                 elif place.session is not None and source.size >= TWIN_BYTES:
-                    twins = self._twins(place.session, place.agent)
+                    twins, homeless = self._twins(place)
                 if unfinished is not None:
                     self.map.doom([unfinished.id])
                 row = self.map.new_file(self.batch, place, known)
                 if known is not None and row.agent is None:
                     old = self.map.digests(known.id)
+                    homeless = _homeless(known, place)
             self.totals.scans += 1
             self.totals.changed += 1
             self.totals.whole += whole and known is not None
             try:
                 finished = self._read(
-                    FileScan(self, place, row, source, old, twins, known, whole), stop, tell, began_ns
+                    FileScan(self, place, row, source, old, twins, known, whole, homeless), stop, tell, began_ns
                 )
             except (OSError, ValueError, RecursionError):
                 self._keep(row, known, whole, False)
@@ -115,21 +117,26 @@ class Scan:
         finally:
             source.close()
 
-    def _twins(self, session: str, agent: str | None) -> dict[bytes, Twin]:
+    def _twins(self, place: Place) -> tuple[dict[bytes, Twin], bool]:
         """The records of a transcript's other states, by checksum: a generation holds the live file's bytes, and the
-        live file a generation's. Of the live one and the newest generation, which have most in common with any."""
-        number = self.map.number_of(session)
-        if number is None:
-            return {}
+        live file a generation's. Of the live one and the newest generation, which have most in common with any.
+        And whether none of them names a project."""
+        session, agent = place.session, place.agent
+        number = self.map.number_of(session) if session is not None else None
+        if session is None or number is None:
+            return {}, False
         if agent is None:
             self.flush()  # another state may have been read just now; a new subagent's seldom has
         name = self.map.name(agent) if agent is not None else None
         twins: dict[bytes, Twin] = {}
+        homeless = True
         for file in self.map.states_of(number, session, name)[:2]:
             twins.update(self.map.twins(file, name))
+            row = self.map.file(file)
+            homeless = homeless and row is not None and _homeless(row, place)
         if twins:
             self.flush()
-        return twins
+        return twins, homeless
 
     def _keep(self, row: FileRow, known: FileRow | None, whole: bool, finished: bool) -> None:
         """Notes which row stands for the file: one that is to replace another does so only once it is finished."""
@@ -204,3 +211,8 @@ class Scan:
         young = began_ns - YOUNG_NS < stamp.mtime_ns <= time.time_ns() + YOUNG_NS  # one far ahead was set, not ticked
         state.checkpoint(complete=True, stamp=(stamp.dev, stamp.ino, stamp.size, -1 if young else stamp.mtime_ns))
         return True
+
+
+def _homeless(row: FileRow, place: Place) -> bool:
+    """Whether a file was read whole without a record that names the project of its folder, which is this one's too."""
+    return row.complete and row.project is None and row.folder == place.folder

@@ -30,7 +30,6 @@ from .file import recalled
 from .omitted import Omitted
 from .report import IndexReport, Progress, Totals
 from .scan import Scan
-from .terms import derive, due
 
 BULK_BYTES = 24 << 20
 """From this much to read on, the full text is loaded in bulk and merged at the end."""
@@ -109,6 +108,8 @@ class Indexer:
             # This load, or one that a fault or the pieces of a long pass cut short; a stop leaves it for later.
             if self._care.loading and not totals.stopped and (bulk or paths is None):
                 self._care.bulk(False)
+            if paths is None and not totals.stopped and not self.map.is_whole():
+                self.map.mark_whole(int(time.time()))
             counts = self._care.counts() if count else {}
         except BaseException:
             self._start_over()
@@ -488,11 +489,15 @@ class Indexer:
 
     def derive_terms(self, stop: Callable[[], bool] = lambda: False, before_ts: int | None = None) -> tuple[int, int]:
         """Derives the terms of threads that lack them: (threads done, threads left)."""
-        return derive(self.map, self.vault, stop, before_ts)
+        from . import terms  # its patterns take a while to be compiled, and most runs derive none
+
+        return terms.derive(self.map, self.vault, stop, before_ts)
 
     def terms_due(self) -> int:
         """How many threads lack their terms."""
-        return due(self.map)
+        from . import terms
+
+        return terms.due(self.map)
 
     def idle(self) -> None:
         """What can be done when nothing waits: write both stores back, and let go of what is only held to be faster."""

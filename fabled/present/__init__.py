@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fabled.present import about, cost, doctor, find, forget, health, keep, lists, recent, stats
+from fabled.present import about, asides, cost, doctor, find, forget, health, keep, lists, recent, stats
+from fabled.present.asides import found, not_yet
 from fabled.present.journal import log_line
 from fabled.present.terminal import Style, finish, visible
 
-__all__ = ["Style", "log_line", "text", "visible"]
+__all__ = ["Style", "found", "log_line", "not_yet", "text", "visible"]
 
 _COMMANDS: dict[str, Callable[[Mapping[str, Any], Style], list[str]]] = {
     "status": health.status,
@@ -50,4 +51,5 @@ def text(method: str, value: Mapping[str, Any], style: Style) -> str:
     """The whole answer of `method`, each line ended. `style.form` "plain" gives lists as tab-separated rows."""
     if style.form == "plain" and method in lists.PLAIN:
         return finish(lists.plain(method, value), style)
-    return finish(_COMMANDS[method](value, style), style)
+    below = [*asides.unknown(value, style), *([] if method == "status" else asides.indexing(value, style))]
+    return finish([*_COMMANDS[method](value, style), *below], style)

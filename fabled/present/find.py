@@ -95,9 +95,7 @@ def _scope(value: Value, style: Style) -> str:
 def _nothing(value: Value, style: Style) -> list[str]:
     query = one_line(str(value.get("query") or ""))
     lines = [f"Nothing found for {query}." if query else "Nothing found: the query is empty."]
-    if (value.get("scope") or {}).get("known") is False:
-        lines.append(f"No project {path(_project(value), style)} is known.  Those that are:  fabled projects")
-    elif _project(value):
+    if _project(value) and (value.get("scope") or {}).get("known") is not False:
         lines.append(f"Looked in {_scope(value, style)}.")
     lines += _looked_at(value, style)
     near = value.get("nearest") or value.get("suggestions") or []
@@ -246,6 +244,8 @@ def _facts(value: Value, turns: Sequence[Value], style: Style) -> list[str]:
     first, last = (turns[0].get("ts"), turns[-1].get("ts")) if turns else (None, None)
     shown = value.get("est_tokens") or 0
     amount = f"{plural(value.get('total_turns', len(turns)), 'turn')}, {count(value.get('total_tokens', shown))} tok"
+    if turns and not value.get("total_turns"):
+        amount = f"{plural(len(turns), 'turn')} of subagents, {count(shown)} tok"
     if value.get("omitted"):
         amount += f" (showing {count(shown)})"
     return [
@@ -260,12 +260,13 @@ def _facts(value: Value, turns: Sequence[Value], style: Style) -> list[str]:
 def _aside(value: Value, style: Style) -> list[str]:
     """What is not shown, and how to see it."""
     lines = []
-    omitted, total = value.get("omitted") or 0, value.get("total_turns") or 0
+    omitted = value.get("omitted") or 0
     if omitted:
+        shown = sum(turn.get("kind") != "omitted" for turn in value.get("turns") or [])
         first = next((turn.get("block") for turn in value.get("turns") or [] if turn.get("kind") == "omitted"), None)
         marker = f" [truncated — fabled block {first}]" if first else ""
         lines.append(
-            f"{plural(total - omitted, 'turn')} shown, {count(omitted)} left out to fit the budget{marker}."
+            f"{plural(shown, 'turn')} shown, {count(omitted)} left out to fit the budget{marker}."
             "   All of it:  --budget 0"
         )
     for key, what, option in (

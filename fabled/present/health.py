@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fabled.present import asides
 from fabled.present.terminal import Style, ago, count, duration, fit, one_line, path, plural, size
 
 Value = Mapping[str, Any]
@@ -57,6 +58,9 @@ def _short(number: int) -> str:
 
 def _oneline(value: Value) -> str:
     warnings = value.get("warnings") or []
+    if value.get("indexing"):
+        told = asides.how_far(value["indexing"]).lower()
+        return f"{told}, {plural(value.get('sessions') or 0, 'session')}, queue {value.get('queue') or 0}"
     state = "ok" if not warnings else plural(len(warnings), "warning")
     return f"{state} {plural(value.get('sessions') or 0, 'session')}, queue {value.get('queue') or 0}"
 
@@ -86,7 +90,10 @@ def _index(value: Value, style: Style) -> str:
     state = "up to date" if not queue else "catching up"
     progress = value.get("progress")
     if isinstance(progress, Mapping) and progress.get("bytes"):
-        state = f"indexing, {size(progress.get('bytes_done') or 0)} of {size(progress['bytes'])}"
+        what = asides.how_far(value["indexing"]).lower() if value.get("indexing") else "indexing"
+        state = f"{what}, {size(progress.get('bytes_done') or 0)} of {size(progress['bytes'])}"
+    elif value.get("indexing"):
+        state = asides.how_far(value["indexing"]).lower()
     change = value.get("last_change")
     if isinstance(change, Mapping):
         change = change.get("at") or change.get("ts")

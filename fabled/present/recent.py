@@ -25,7 +25,7 @@ def recent(value: Value, style: Style) -> list[str]:
     if scope.get("by") == "session":
         where = "one session"
     if not rows:
-        return [f"No threads: {where}."]
+        return ["No threads." if scope.get("known") is False else f"No threads: {where}."]
     lines = [
         style.dim(
             f"the last {plural(len(rows), 'thread')}, {where}"

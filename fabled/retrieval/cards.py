@@ -6,7 +6,7 @@ Asking a model is left to `cards`, which finds here what it is to ask for; what 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import BadRequest, FabledError
@@ -16,10 +16,12 @@ from ..store.reading import Reading
 from ..store.rows import Thread, TurnRow
 from ..transcript import render
 from ..transcript import text as t
-from ..transcript.card import Card, Material, extract, framed, headline
+from ..transcript.card import Card, Material, extract
 from ..transcript.terms import CONCEPT, Tally, relative
-from .common import Params, Reader, find_thread, is_side, iso, number_of, text_of, thread_id, title
-from .terms import project_sessions, telling
+from .common import Params, Reader, find_thread, is_side, iso, number_of, text_of, thread_id
+from .scope import scope_of
+from .terms import telling
+from .titles import key_of, spoken
 
 DEFAULT_LIMIT, LARGEST_LIMIT = 20, 1_000
 READ_FOR_ONE, READ_FOR_LIST = 60, 8
@@ -37,7 +39,8 @@ def cards(reader: Reader, params: Params) -> dict[str, Any]:
         raise BadRequest("source must be model or extracted")
     made = kept.made(reader.ledger)
     with reader.queries.snapshot():
-        numbers = cardlist.threads(reader.queries, project_sessions(reader, params))
+        scope = scope_of(reader, params, within=False)
+        numbers = cardlist.threads(reader.queries, scope.sessions)
         found = reader.queries.threads(numbers) if source else {}
         if source:
             numbers = [n for n in numbers if n in found and ((key_of(found[n]) in made) == (source == "model"))]
@@ -50,7 +53,7 @@ def cards(reader: Reader, params: Params) -> dict[str, Any]:
                 own = made.get(key_of(thread))
                 card = own.card if own is not None else _extracted(reader, reading, thread, READ_FOR_LIST)
                 rows.append({**_row(thread), **card.value()})
-    return {"total": len(numbers), "offset": offset, "cards": rows}
+    return {"total": len(numbers), "offset": offset, "cards": rows, **scope.missing}
 
 
 def card(reader: Reader, params: Params) -> dict[str, Any]:
@@ -80,7 +83,8 @@ def cards_due(reader: Reader, params: Params) -> dict[str, Any]:
     waiting = given_up = 0
     due: list[Thread] = []
     with reader.queries.snapshot():
-        numbers = cardlist.threads(reader.queries, project_sessions(reader, params), int((now - quiet) * 1000), least)
+        scope = scope_of(reader, params, within=False)
+        numbers = cardlist.threads(reader.queries, scope.sessions, int((now - quiet) * 1000), least)
         found = reader.queries.threads(numbers)
         for number in numbers:
             thread = found[number]
@@ -103,30 +107,8 @@ def cards_due(reader: Reader, params: Params) -> dict[str, Any]:
         "given_up": given_up,
         "due": [{**_row(thread), "est_tokens": thread.tokens} for thread in due[:limit]],
         "spent": {"day": today.day, "requests": today.requests, "tokens": today.tokens},
+        **scope.missing,
     }
-
-
-def key_of(thread: Thread) -> kept.Key:
-    return thread.session_id, thread.prompt or ""
-
-
-def titles(reader: Reader, threads: Iterable[Thread]) -> dict[int, str]:
-    """What threads are called in lists: by a model's card, else by their first prompt, without the client's framing."""
-    listed = list(threads)
-    try:
-        made = kept.made(reader.ledger, {key_of(thread) for thread in listed})
-    except FabledError:
-        made = {}  # a list without better titles is still the list
-    found = {}
-    for thread in listed:
-        own = made.get(key_of(thread))
-        found[thread.id] = own.card.title if own is not None else better(thread.title) or title(thread.title)
-    return found
-
-
-def better(text: str | None) -> str:
-    """A stored title without the client's framing; empty where there is none, or nothing else."""
-    return headline(text) if text and framed(text) else ""
 
 
 def _row(thread: Thread) -> dict[str, Any]:
@@ -187,6 +169,7 @@ def _extracted(reader: Reader, reading: Reading, thread: Thread, most: int) -> C
             last,
             tool,
             [name] if name else [],
+            spoken(reader, thread),
         )
     )
 

@@ -14,10 +14,11 @@ from ..store.activity import Touch
 from ..store.reading import Reading
 from ..transcript import edits, render
 from ..transcript.text import key64
-from .citations import named
+from . import unknown
 from .common import Params, Reader, block_id, is_side, iso, number_of, text_of, thread_id
 from .scope import moment_of, scope_of
 from .search import resume
+from .titles import titles
 
 DEFAULT_LIMIT = 50
 LARGEST_LIMIT = 1_000
@@ -54,14 +55,16 @@ def file(reader: Reader, params: Params) -> dict[str, Any]:
             rows += look.rows(touch)
         rows = rows[:limit][::-1]
         look.name(rows)
+        missing = [*scope.unknown, *([] if paths else unknown.file_like(queries, given))]
         stale = sorted(reading.stale)
     return {
         "path": render.flat(render.tame(given)),
         "paths": sorted({row["path"] for row in rows} or {render.flat(render.tame(path)) for _, path in paths}),
-        "scope": {"by": scope.by, "project": scope.project},
+        "scope": scope.told,
         "total": len(rows) + left,
         "read": named - len(touches),
         "results": rows,
+        **({"unknown": missing} if missing else {}),
         **({"stale": stale} if stale else {}),
     }
 
@@ -168,11 +171,12 @@ class _Look:
         queries = self._reader.queries
         threads = queries.threads({row["thread"] for row in rows if row["thread"] is not None})
         live = queries.live({row["session"] for row in rows})
+        names = titles(self._reader, threads.values())
         for row in rows:
             thread = threads.get(row["thread"])
             row.pop("session")
             row["thread"] = thread_id(thread) if thread else f"unattached@{row['session_id']}"
-            row["title"] = named(self._reader, thread) if thread else ""
+            row["title"] = names[thread.id] if thread else ""
             row["first_ts"] = iso(thread.first_ts) if thread else row["ts"]
             row["last_ts"] = iso(thread.last_ts) if thread else row["ts"]
             row["resume"] = resume(thread, live) if thread else None

@@ -10,8 +10,8 @@ from typing import Any
 from ..errors import Ambiguous, BadRequest, NotFound
 from ..store.rows import Thread
 from ..transcript import render
-from ..transcript.naming import plain
-from .common import SHORTEST_ID, Reader, find_thread, iso, thread_id, title
+from .common import SHORTEST_ID, Reader, find_thread, iso, thread_id
+from .titles import titles
 
 SHOWN = 50
 """Citations told of in each direction."""
@@ -32,15 +32,21 @@ def cited(reader: Reader, ref: str) -> Thread | None:
 
 def _recalled(reader: Reader, found: Thread) -> list[dict[str, Any]]:
     rows: dict[Any, dict[str, Any]] = {}
+    sources: dict[int, tuple[Thread, dict[str, Any]]] = {}
     for ref, records, ts in reader.queries.recalled_by(found)[:SHOWN]:
         source = cited(reader, ref)
         if source is not None and source.id == found.id:
             continue
         name = _clean(ref)
         # Two spellings of one thread are one recall.
-        row = rows.setdefault(source.id if source is not None else name, {"ref": name, **_named(reader, source)})
+        row = rows.setdefault(source.id if source is not None else name, {"ref": name, **_named(source)})
+        if source is not None:
+            sources[source.id] = source, row
         row["records"] = max(row.get("records", 0), records)
         row["ts"] = max(filter(None, (row.get("ts"), iso(ts))), default=None)
+    names = titles(reader, (source for source, _ in sources.values()))
+    for number, (_, row) in sources.items():
+        row["title"] = names[number]
     return sorted(rows.values(), key=lambda row: row["thread"] is None)  # what is not known here comes last
 
 
@@ -63,9 +69,10 @@ def _recalled_by(reader: Reader, found: Thread) -> list[dict[str, Any]]:
             times[None, session_id] = (number + 1, max(filter(None, (last, ts)), default=None))
     threads = queries.threads(number for number, _ in times if number is not None)
     latest = sorted(times.items(), key=lambda item: (-(item[1][1] or 0), item[0][1], item[0][0] or 0))[:SHOWN]
+    names = titles(reader, threads.values())
     return [
         {
-            **_named(reader, threads.get(number) if number is not None else None),
+            **_named(threads.get(number) if number is not None else None, names.get(number or 0, "")),
             "session_id": session_id,
             "records": records,
             "ts": iso(ts),
@@ -88,23 +95,17 @@ def _spellings(reader: Reader, found: Thread) -> list[str]:
     return spelt
 
 
-def _named(reader: Reader, thread: Thread | None) -> dict[str, Any]:
+def _named(thread: Thread | None, title: str = "") -> dict[str, Any]:
     if thread is None:
         return {"thread": None, "session_id": None, "project": None, "title": "", "first_ts": None, "last_ts": None}
     return {
         "thread": thread_id(thread),
         "session_id": thread.session_id,
         "project": thread.project,
-        "title": named(reader, thread),
+        "title": title,
         "first_ts": iso(thread.first_ts),
         "last_ts": iso(thread.last_ts),
     }
-
-
-def named(reader: Reader, thread: Thread) -> str:
-    """A thread's title without the client's tags; its session's where it has none."""
-    text = thread.title or reader.queries.session_title(thread.session)
-    return title(plain(text)) if text else ""
 
 
 def _clean(ref: str) -> str:

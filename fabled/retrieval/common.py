@@ -106,7 +106,7 @@ def one_session(reader: Reader, prefix: str) -> tuple[int, str]:
     """The session an id or its beginning names."""
     found = reader.queries.session_ids(prefix)
     if not found:
-        raise NotFound(f"no session {prefix}", _short(prefix) or "fabled sessions lists them")
+        raise _not_found("session", prefix, other_kind(reader, prefix, "session"), "fabled sessions lists them")
     if len(found) > 1:
         raise ambiguous("session", prefix, [name for _, name in found])
     return found[0]
@@ -121,6 +121,32 @@ def ambiguous(what: str, given: str, candidates: list[str]) -> Ambiguous:
         listed,
         "give more of it",
     )
+
+
+def _not_found(what: str, given: str, other: tuple[str, str] | None, hint: str) -> NotFound:
+    if other is not None:
+        return NotFound(f"no {what} {given}: that is {other[0]}", other[1])
+    return NotFound(f"no {what} {given}", _short(given.partition("@")[0]) or hint)
+
+
+def other_kind(reader: Reader, given: str, wanted: str) -> tuple[str, str] | None:
+    """(what an id is instead of what was wanted, what to do with it); ids of all kinds look alike to people."""
+    if len(given) < SHORTEST_ID:
+        return None
+    short = given[:8]
+    if wanted != "session" and reader.queries.session_ids(given):
+        return "a session", f"fabled recent --session {short} lists its threads"
+    threads = reader.queries.threads_of_prompt(given.lower(), prefix=True) if wanted != "thread" else []
+    if threads:
+        of = f"a thread of session {threads[0].session_id[:8]}"
+        return of, f"fabled thread {short}" if wanted == "record" else f"give the session: {threads[0].session_id[:8]}"
+    if wanted == "session":
+        try:
+            record, _ = find_record(reader, given)
+        except (NotFound, Ambiguous):
+            return None
+        return f"a record of session {record.session_id[:8]}", f"give the session: {record.session_id[:8]}"
+    return None
 
 
 def _short(prefix: str) -> str:
@@ -162,7 +188,9 @@ def find_thread(reader: Reader, given: str) -> Thread:
         queries = reader.queries
         thread = queries.unattached(record.session) if record.thread is None else queries.thread(record.thread)
     if thread is None:
-        raise NotFound(f"no thread {given}", _short(prompt) or "fabled search finds threads by their words")
+        raise _not_found(
+            "thread", given, other_kind(reader, prompt, "thread"), "fabled search finds threads by their words"
+        )
     return thread
 
 
@@ -193,6 +221,9 @@ def find_record(reader: Reader, given: str) -> tuple[Record, bytes | None]:
     if len(keys) > 1:
         raise ambiguous("record", given, [uuid_text(key) for _, key in rows])
     if not rows:
-        raise NotFound(f"unknown uuid {given}", "fabled search prints the ids of records")
+        other = None if content else other_kind(reader, name, "record")
+        if other is None:
+            raise NotFound(f"unknown uuid {given}", "fabled search prints the ids of records")
+        raise NotFound(f"no record {given}: that is {other[0]}", other[1])
     record, key = min(rows, key=lambda row: (row[0].hidden & 1, row[0].session_id))
     return record, key if content else None

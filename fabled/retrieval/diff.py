@@ -19,8 +19,9 @@ from ..store.rows import Copy, Record, State
 from ..transcript import losses, rules, sent
 from ..transcript import record as r
 from ..transcript import text as t
-from .common import Params, Reader, block_id, number_of, thread_id, title
+from .common import Params, Reader, block_id, number_of, thread_id
 from .states import one_state, session_of
+from .titles import titles
 
 BLOCKS_SHOWN = 5
 _OTHERS = "another program rewrote the transcript"
@@ -222,10 +223,11 @@ class _Told:
         self._tokens = queries.tokens_of(wanted)
         threads = queries.threads({one.thread for one in self._records.values() if one.thread is not None})
         self._sums[None] = _Sums(title="records that belong to no thread")
+        names = titles(self._reader, threads.values())
         for number, thread in threads.items():
             name = thread_id(thread)
             self._of_thread[number] = name
-            self._sums.setdefault(name, _Sums(title(thread.title), name, thread.last_ts))
+            self._sums.setdefault(name, _Sums(names[number], name, thread.last_ts))
         for change in changes:
             record = self._records.get(change.record)
             if change.a is not None and change.b is None and record is not None and record.kind in _SAID:

@@ -10,7 +10,8 @@ from typing import Any
 from ..errors import BadRequest, NotFound
 from ..store.figures import Figures
 from ..transcript.record import uuid_text
-from .common import Params, Reader, find_thread, iso, number_of, text_of, thread_id, title
+from .common import Params, Reader, find_thread, iso, number_of, text_of, thread_id
+from .titles import title_of, titles
 
 
 def threads_like(reader: Reader, params: Params) -> dict[str, Any]:
@@ -18,7 +19,8 @@ def threads_like(reader: Reader, params: Params) -> dict[str, Any]:
     prefix = text_of(params, "prefix") or ""
     limit = number_of(params, "limit", 60, 1, 1_000)
     found = Figures(reader.queries).latest(prefix, limit)
-    return {"threads": [{"thread": thread_id(one), "title": title(one.title)} for one in found]}
+    names = titles(reader, found)
+    return {"threads": [{"thread": thread_id(one), "title": names[one.id]} for one in found]}
 
 
 def exported(reader: Reader, params: Params) -> dict[str, Any]:
@@ -37,7 +39,7 @@ def exported(reader: Reader, params: Params) -> dict[str, Any]:
         "thread": thread_id(found),
         "session_id": found.session_id,
         "project": found.project,
-        "title": title(found.title),
+        "title": title_of(reader, found),
         "first_ts": iso(found.first_ts),
         "last_ts": iso(found.last_ts),
         "records": [

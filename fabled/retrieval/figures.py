@@ -5,7 +5,6 @@ Sums come from `store.figures`, what was kept and pruned from the Ledger; drawin
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -16,8 +15,9 @@ from ..errors import BadRequest, FabledError
 from ..store.figures import Figures
 from ..store.kept import reading
 from ..store.ledger import Entry, Kept
-from ..transcript import query as q
-from .common import Params, Reader, find_thread, iso, number_of, text_of, thread_id, title
+from .common import Params, Reader, find_thread, iso, number_of, text_of, thread_id
+from .scope import moment_of, scope_of
+from .titles import session_titles, title_of, titles
 
 SPARK_DAYS = 30
 BUSIEST, LARGEST, MOST_RECALLED = 15, 12, 10
@@ -29,10 +29,10 @@ class _Sums:
 
     def __init__(self, reader: Reader, params: Params) -> None:
         now = time.time()
-        self.since, self.until = (_moment(params, name, now) for name in ("since", "until"))
+        self.since, self.until = (moment_of(params, name, now) for name in ("since", "until"))
         self.figures = Figures(reader.queries)
-        name = text_of(params, "project")
-        wanted = None if name is None else _of_project(reader, name)
+        self.scope = scope_of(reader, params, within=False)
+        wanted = self.scope.sessions
         self.sessions = {row["id"]: row for row in reader.queries.session_list(wanted, None, None)}
         self.only = None if wanted is None else tuple(self.sessions)
         self.numbers = {row["session_id"]: number for number, row in self.sessions.items()}
@@ -71,6 +71,7 @@ def stats(reader: Reader, params: Params) -> dict[str, Any]:
         "rows": rows[:limit],
         "totals": _totals(sums),
         "activity": _spark(Counter(_per_day((one.day, one.records) for one in sums.written))),
+        **sums.scope.missing,
     }
 
 
@@ -83,6 +84,9 @@ def report(reader: Reader, params: Params) -> dict[str, Any]:
         by_session[one.session][one.day] = one.bytes
     grown = sorted(by_session, key=lambda number: (-sum(by_session[number].values()), number))
     most = sorted({*grown[:LARGEST], *_most(saved, LARGEST, sums)}, key=lambda n: (-sum(by_session[n].values()), n))
+    called = session_titles(reader, most)
+    busiest = sums.figures.busiest(sums.since, sums.until, sums.only, BUSIEST)
+    names = titles(reader, busiest)
     return {
         "made_at": iso(round(time.time() * 1000)),
         "since": iso(sums.since),
@@ -93,7 +97,7 @@ def report(reader: Reader, params: Params) -> dict[str, Any]:
         "sessions": [
             {
                 "session_id": sums.sessions[number]["session_id"],
-                "title": _title(reader, number),
+                "title": called[number],
                 "project": sums.project(number),
                 "live_bytes": sums.sessions[number]["bytes"],
                 "written_bytes": sum(by_session[number].values()),
@@ -106,13 +110,13 @@ def report(reader: Reader, params: Params) -> dict[str, Any]:
         "threads": [
             {
                 "thread": thread_id(one),
-                "title": title(one.title),
+                "title": names[one.id],
                 "project": one.project or "",
                 "turns": one.turns,
                 "est_tokens": one.tokens,
                 "first_ts": iso(one.first_ts),
             }
-            for one in sums.figures.busiest(sums.since, sums.until, sums.only, BUSIEST)
+            for one in busiest
         ],
         "prune": {
             "prunes": len(sums.prunes),
@@ -121,6 +125,7 @@ def report(reader: Reader, params: Params) -> dict[str, Any]:
             "sessions": len({one.session_id for one in sums.prunes}),
         },
         "recall": _recall(reader, sums),
+        **sums.scope.missing,
     }
 
 
@@ -218,7 +223,7 @@ def _recall(reader: Reader, sums: _Sums) -> dict[str, Any]:
         except FabledError:  # forgotten, or of another machine
             shown.append({"thread": ref, "title": "", "times": times})
             continue
-        shown.append({"thread": thread_id(found), "title": title(found.title), "times": times})
+        shown.append({"thread": thread_id(found), "title": title_of(reader, found), "times": times})
     return {
         "recalls": len(sums.recalls),
         "sessions": len({one[0] for one in sums.recalls}),
@@ -249,10 +254,6 @@ def _gain(prune: Entry) -> int:
     return prune.base_length - (prune.new_length or 0)
 
 
-def _title(reader: Reader, number: int) -> str:
-    return title(reader.queries.session_title(number) or reader.queries.first_prompt(number))
-
-
 def _per_day(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     found: Counter[str] = Counter()
     for day, number in pairs:
@@ -268,20 +269,3 @@ def _spark(days: Counter[str] | dict[str, int]) -> list[int]:
 
 def _day(at: int) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(at))
-
-
-def _moment(params: Params, name: str, now: float) -> int | None:
-    value = text_of(params, name)
-    if value is None:
-        return None
-    found = q.moment(value, now, end=name == "until")
-    if found is None:
-        raise BadRequest(f"{name}: {value} is no time", "an ISO date or time, or 90m, 3h, 2d, 6w")
-    return round(found * 1000)
-
-
-def _of_project(reader: Reader, name: str) -> tuple[int, ...]:
-    found: tuple[int, ...] = ()
-    for spelling in (name, name.rstrip("/"), os.path.realpath(os.path.expanduser(name)) if "/" in name else name):
-        found = found or reader.queries.sessions_of_project(spelling)
-    return found

@@ -187,7 +187,7 @@ def _by_index(
 def _sessions(queries: Queries, tallies: Iterable[Counter[int]], where: Where) -> dict[int, float]:
     """What the words say for each session, its weight and its length taken into account."""
     tallies = [tally for tally in tallies if tally]
-    lengths = queries.session_turns({session for tally in tallies for session in tally})
+    lengths = queries.session_lengths({session for tally in tallies for session in tally})
     if not lengths:
         return {}
     average = max(1.0, sum(lengths.values()) / len(lengths))

@@ -22,10 +22,10 @@ from ..transcript import ends, render
 from ..transcript.edits import may_change
 from ..transcript.record import uuid_bytes
 from ..transcript.text import RESULT, key64
-from .citations import named
 from .common import Params, Reader, block_id, iso, number_of, one_session, text_of, thread_id
 from .scope import moment_of, scope_of
 from .search import resume
+from .titles import titles
 
 DEFAULT_LIMIT = 10
 LARGEST_LIMIT = 200
@@ -65,13 +65,15 @@ def recent(reader: Reader, params: Params) -> dict[str, Any]:
         results = [look.entry(item) for item in found[offset:]]
         at = session[0] if session is not None else found[0].last.session if found else None
         wall = look.wall(at) if at is not None else None
+        look.name()
         stale = sorted(reading.stale)
     return {
-        "scope": {"by": "session" if session else scope.by, "project": scope.project},
+        "scope": {**scope.told, **({"by": "session"} if session else {})},
         "offset": offset,
         "more": more,
         "results": results,
         "wall": wall,
+        **scope.missing,
         **({"stale": stale} if stale else {}),
     }
 
@@ -90,6 +92,7 @@ def overview(reader: Reader, params: Params) -> dict[str, Any]:
         rows = sorted(projects.items(), key=lambda item: (-(item[1].last or 0), item[0]))
         rows = [(name, one) for name, one in rows if since is None or (one.last or 0) >= since]
         shown = [{"project": name, **one.told(look)} for name, one in rows[offset : offset + limit]]
+        look.name()
         stale = sorted(reading.stale)
     return {
         "total": len(rows),
@@ -130,7 +133,8 @@ class _Project:
             latest = latest or item
             end = look.open_end(item)
             if end is not None:
-                open_.append({**look.brief(item), "open": end})
+                open_.append(look.brief(item))
+                open_[-1]["open"] = end
         return {
             "folders": self.folders,
             "sessions": len(self.sessions),
@@ -162,6 +166,7 @@ class _Look:
         self._live: set[int] = set()
         self._walls: dict[int, tuple[int, int | None] | None] = {}
         self._last: dict[int, _Item | None] = {}
+        self._unnamed: list[tuple[dict[str, Any], Thread]] = []
 
     def know(self, sessions: Iterable[int]) -> None:
         self._live |= self._queries.live(set(sessions))
@@ -232,22 +237,31 @@ class _Look:
     # What is told of one
 
     def brief(self, item: _Item) -> dict[str, Any]:
+        """One in few words; its title comes with those of the others, by `name`."""
         thread = item.thread
-        return {
+        row = {
             "thread": thread_id(thread),
             "session_id": thread.session_id,
-            "title": self.title(thread, item.rank),
+            "title": "",
             "first_ts": iso(thread.first_ts),
             "last_ts": iso(item.last.last_ts),
             "resume": resume(thread, self._live),
         }
+        self._unnamed.append((row, thread))
+        return row
+
+    def name(self) -> None:
+        """Puts titles into all that was told."""
+        names = titles(self._reader, (thread for _, thread in self._unnamed))
+        for row, thread in self._unnamed:
+            row["title"] = names[thread.id]
 
     def entry(self, item: _Item) -> dict[str, Any]:
         thread = item.thread
         changed, named = self._files({thread.id, item.last.id, *(one.id for one in item.further)})
         wall = self._wall(thread.session)
-        return {
-            **self.brief(item),
+        row = self.brief(item)
+        row |= {
             "prompt_id": thread.prompt,
             "project": thread.project,
             "turns": thread.turns + sum(one.turns for one in item.further),
@@ -260,22 +274,7 @@ class _Look:
             "after_compaction": item.rank == _TITLE_SUMMARY,
             "behind_wall": wall is not None and (item.last.last_ts or 0) < wall[0],
         }
-
-    def title(self, thread: Thread, rank: int) -> str:
-        """A thread's title; that of what it goes on with, where a compaction began it."""
-        source, steps = thread, 0
-        while rank == _TITLE_SUMMARY and steps < _STEPS_BACK:
-            number = self._queries.thread_before(source)
-            before = self._queries.thread(number) if number is not None else None
-            if before is None:
-                break
-            source, steps = before, steps + 1
-            rank = self._rank(before)
-        return named(self._reader, source)
-
-    def _rank(self, thread: Thread) -> int:
-        ranks = dict(self._queries.last_threads(thread.session, _CHUNK))
-        return ranks.get(thread.id, 1)
+        return row
 
     def _files(self, threads: set[int]) -> tuple[list[str], list[str]]:
         """(the files that calls changed, those they only named), the latest first."""
@@ -336,7 +335,6 @@ class _Look:
                     told = obj["compactMetadata"]
         before, total = self._queries.threads_before(session, ts, 3 * WALL_SHOWN)
         threads = self._queries.threads(number for number, _ in before)
-        ranks = dict(before)
         numbers = []
         for number, rank in before:
             folded = rank == _TITLE_NOTICE and self._root(threads[number]).id != number
@@ -359,7 +357,7 @@ class _Look:
                 {
                     "thread": thread_id(shown),
                     "session_id": shown.session_id,
-                    "title": self.title(thread, ranks.get(number, 1)),
+                    "title": "",
                     "first_ts": iso(thread.first_ts),
                     "last_ts": iso(thread.last_ts),
                     "turns": thread.turns,
@@ -367,6 +365,7 @@ class _Look:
                     "in_view": number in kept,
                 }
             )
+            self._unnamed.append((listed[-1], thread))
         return {
             "session_id": record.session_id if record is not None else None,
             "ts": iso(ts),

@@ -10,12 +10,11 @@ out a masked word. A snippet has at most `render.SNIPPET_CHARS` characters.
 
 from __future__ import annotations
 
-import ntpath
 import os
 import shlex
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -28,11 +27,13 @@ from ..transcript import render
 from ..transcript import text as t
 from ..transcript.record import uuid_text
 from ..transcript.segment import WIDE, normal
-from .cards import titles
-from .common import Params, Reader, ambiguous, is_side, iso, number_of, text_of, thread_id, title
+from . import unknown
+from .common import Params, Reader, ambiguous, is_side, iso, number_of, text_of, thread_id
 from .pattern import Pattern, find
 from .rank import Ranking, rank
+from .scope import Scope, scope_of
 from .terms import facets
+from .titles import titles
 
 KINDS = {
     "prompt": (t.PROMPT,),
@@ -64,15 +65,6 @@ NEAREST_WORDS, NEAREST_SHOWN, NEAREST_LIKENESS = 4, 4, 0.72
 _RESULT_CHARS = 3 * t.RESULT_HEAD
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Which projects are searched, and what decided it: `query`, `project`, `cwd` or `all`."""
-
-    by: str
-    project: str | None = None
-    sessions: tuple[int, ...] | None = None
-
-
 def search(reader: Reader, params: Params, now: float | None = None) -> dict[str, Any]:
     """Answers one search. Every query text has an answer, if an empty one."""
     started = time.perf_counter()
@@ -88,7 +80,7 @@ def search(reader: Reader, params: Params, now: float | None = None) -> dict[str
         query = _as_one_phrase(query, text)
     filters = _with_options(query.filters, params)
     expression = q.match_expression(query)
-    scope = _scope(reader, filters, params)
+    scope = scope_of(reader, params, filters.project, not filters.session)
     hits: list[Hit] = []
     total = 0
     more: dict[str, Any] = {}
@@ -119,6 +111,7 @@ def search(reader: Reader, params: Params, now: float | None = None) -> dict[str
         nearest = _nearest(reader, said, query, where) if where is not None and not total else []
         if nearest:
             more["nearest"] = nearest
+        more |= _missing(reader, query, filters, scope, total)
         more["facets"] = {"terms": facets(reader, (hit.thread for hit in hits))}
         if reading.stale:
             more["stale"] = sorted(reading.stale)
@@ -139,11 +132,7 @@ def _answer(
         "took_ms": round((time.perf_counter() - started) * 1000, 3),
         "total": total,
         "offset": offset,
-        "scope": {
-            "by": scope.by,
-            "project": scope.project,
-            **({"known": False} if scope.sessions == () and scope.project is not None else {}),
-        },
+        "scope": scope.told,
         "results": results,
         **more,
     }
@@ -157,7 +146,7 @@ def _by_pattern(reader: Reader, params: Params, text: str, limit: int, now: floa
     after = number_of(params, "after", 0, 0, 10**9)
     seconds = number_of(params, "seconds", int(REGEX_SECONDS), 1, LONGEST_REGEX)
     filters = _with_options(q.Filters(), params)
-    scope = _scope(reader, filters, params)
+    scope = scope_of(reader, params, filters.project, not filters.session)
     where = _where(reader, filters, params, scope, now)
     with Reading(reader.vault) as reading:
         said = _Said(reader, reading)
@@ -171,7 +160,16 @@ def _by_pattern(reader: Reader, params: Params, text: str, limit: int, now: floa
             "complete": found.complete,
         }
         stale = {"stale": sorted(reading.stale)} if reading.stale else {}
-    return _answer(text, started, len(results), 0, scope, results, {"searched": searched, **stale})
+    missing = _missing(reader, None, filters, scope, len(results))
+    return _answer(text, started, len(results), 0, scope, results, {"searched": searched, **missing, **stale})
+
+
+def _missing(reader: Reader, query: q.Query | None, filters: q.Filters, scope: Scope, total: int) -> dict[str, Any]:
+    """What was asked for that nothing is called; all of it only where nothing was found."""
+    found = [*scope.unknown, *(unknown.no_times(query) if query is not None else ())]
+    if not total:
+        found += unknown.in_filters(reader, filters, ROLES)
+    return {"unknown": found} if found else {}
 
 
 # What is asked for
@@ -214,57 +212,6 @@ def _lists_without_words(query: q.Query, params: Params) -> bool:
     return bool(query.filters) or any(
         params.get(name) for name in ("file", "tool", "role", "session", "term", "since", "until", "kind")
     )
-
-
-def _scope(reader: Reader, filters: q.Filters, params: Params) -> Scope:
-    """Where to look: the project asked for, else the one the working folder lies in, else everywhere."""
-    cwd = text_of(params, "cwd")
-    if filters.project:
-        ids: dict[int, None] = {}
-        for name in filters.project:
-            for spelling in _spellings(name, cwd):
-                sessions = reader.queries.sessions_of_project(spelling)
-                ids.update(dict.fromkeys(sessions))
-                if sessions:
-                    break
-        by = "project" if text_of(params, "project") else "query"
-        return Scope(by, ", ".join(filters.project), tuple(ids))
-    if params.get("all") or filters.session or cwd is None:
-        return Scope("all")
-    around = reader.queries.project_around(_upwards(cwd))
-    return Scope("all") if around is None else Scope("cwd", *around)
-
-
-def _spellings(name: str, cwd: str | None) -> Iterator[str]:
-    """A project's name as typed, then as the path it may stand for."""
-    yield name
-    if len(name) > 1 and name[-1] in "/\\":
-        yield name.rstrip("/\\")
-    if name[:1].isalpha() and name[1:2] == ":":
-        yield name[0].upper() + ntpath.normpath(name)[1:]
-    elif name.startswith("~"):
-        yield os.path.normpath(os.path.expanduser(name))
-    elif os.path.isabs(name):
-        yield os.path.normpath(name)
-        yield os.path.realpath(name)
-    elif cwd is not None and (name in (".", "..") or "/" in name):
-        yield os.path.normpath(os.path.join(cwd, name))
-
-
-def _upwards(cwd: str) -> Iterator[str]:
-    """A folder and those it lies in, innermost first; then the same with symlinks resolved."""
-    tops = [os.path.normpath(cwd)]
-    real = os.path.realpath(cwd)
-    if real != tops[0]:
-        tops.append(real)
-    for top in tops:
-        at = top
-        while True:
-            yield at
-            above = os.path.dirname(at)
-            if above == at:
-                break
-            at = above
 
 
 def _where(reader: Reader, filters: q.Filters, params: Params, scope: Scope, now: float) -> Where:
@@ -492,7 +439,7 @@ def _results(
                 "prompt_id": thread.prompt if thread else None,
                 "session_id": owner.session_id,
                 "project": owner.project,
-                "title": (names.get(thread.id) if thread else None) or _title(reader, thread),
+                "title": names[thread.id] if thread else "",
                 "score": float(f"{-hit.score:.6g}") + 0.0,
                 "first_ts": iso(thread.first_ts if thread else record.ts),
                 "last_ts": iso(thread.last_ts if thread else record.ts),
@@ -512,12 +459,6 @@ def _results(
             }
         )
     return shown
-
-
-def _title(reader: Reader, thread: Thread | None) -> str:
-    if thread is None:
-        return ""
-    return title(thread.title or reader.queries.session_title(thread.session))
 
 
 def resume(what: Thread | Record, live: Container[int]) -> str | None:

@@ -14,7 +14,9 @@ from typing import Any
 from ..errors import Ambiguous, BadRequest, NotFound
 from ..store.kept import reading
 from ..store.rows import State
+from . import unknown
 from .common import Params, Reader, one_session, text_of
+from .scope import sessions_of
 
 _STATE = re.compile(r"v(\d{1,9})(-raw|-pruned)?|live")
 
@@ -60,12 +62,12 @@ def _to_forget(reader: Reader, params: Params) -> dict[str, Any]:
     if name is not None:
         return {"sessions": [one_session(reader, name)[1]], **apply}
     assert project is not None
-    numbers: tuple[int, ...] = ()
-    for spelling in (project, project.rstrip("/"), os.path.realpath(os.path.expanduser(project))):
-        numbers = numbers or reader.queries.sessions_of_project(spelling)
+    numbers = sessions_of(reader.queries, project)
     known = {row["session_id"]: row for row in reader.queries.session_list(numbers, None, None)}
     if not known:
-        raise NotFound(f"no project {project}", "fabled projects lists them")
+        near = unknown.project(reader.queries, project)["near"]
+        also = f"; near: {', '.join(near)}" if near else ""
+        raise NotFound(f"no project {project}{also}", "fabled projects lists them")
     names = {str(row["project"] or row["folder"]) for row in known.values()}
     if len(names) > 1:
         raise Ambiguous(f"{project} means several projects: {', '.join(sorted(names))}", tuple(sorted(names)))

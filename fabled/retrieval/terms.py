@@ -5,7 +5,6 @@ Deriving them is left to `indexer`, which does it when nothing else waits.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,6 +12,7 @@ from ..errors import BadRequest
 from ..store import termlist
 from ..transcript.terms import CONCEPT, KINDS, NAMES, TARGET, weight
 from .common import Params, Reader, find_thread, number_of, text_of, thread_id
+from .scope import scope_of
 
 DEFAULT_LIMIT, LARGEST_LIMIT = 50, 100_000
 FACETS = 12
@@ -30,6 +30,7 @@ def terms(reader: Reader, params: Params) -> dict[str, Any]:
     beginning = text_of(params, "prefix") or ""
     queries = reader.queries
     with queries.snapshot():
+        scope = scope_of(reader, params, within=False)
         looked, pending = termlist.totals(queries)
         given = text_of(params, "thread")
         of = None
@@ -46,7 +47,7 @@ def terms(reader: Reader, params: Params) -> dict[str, Any]:
             rows, total = termlist.listed(
                 queries,
                 beginning,
-                project_sessions(reader, params),
+                scope.sessions,
                 None if kind is None else (KINDS[kind],),
                 limit,
                 offset,
@@ -58,6 +59,7 @@ def terms(reader: Reader, params: Params) -> dict[str, Any]:
             ]  # fmt: skip
     return {
         "prefix": beginning, "thread": of, "total": total, "offset": offset, "pending": pending, "terms": found,
+        **scope.missing,
     }  # fmt: skip
 
 
@@ -85,15 +87,3 @@ def facets(reader: Reader, threads: Iterable[int]) -> list[dict[str, Any]]:
     looked, _ = termlist.totals(reader.queries)
     rows.sort(key=lambda row: (-row.threads * weight(1, held.get(row.number, 1), looked), row.text))
     return [{"term": row.text, "kind": NAMES[row.kind], "threads": row.threads} for row in rows[:FACETS]]
-
-
-def project_sessions(reader: Reader, params: Params) -> tuple[int, ...] | None:
-    """The sessions of the project asked for; None: of all."""
-    name = text_of(params, "project")
-    if name is None:
-        return None
-    for spelling in (name, name.rstrip("/"), os.path.realpath(os.path.expanduser(name)) if "/" in name else name):
-        sessions = reader.queries.sessions_of_project(spelling)
-        if sessions:
-            return sessions
-    return ()

@@ -27,9 +27,9 @@ from .common import (
     number_of,
     text_of,
     thread_id,
-    title,
 )
 from .search import resume
+from .titles import title_of
 
 DEFAULT_BUDGET = 8_000
 LARGEST_BUDGET = 100_000_000
@@ -56,6 +56,7 @@ def thread(reader: Reader, params: Params) -> dict[str, Any]:
         before = _before(reader, found, rows)
         started = reader.queries.started_by(found)
         cited = citations(reader, found)
+        called = title_of(reader, found)
     position = next((index for index, row in enumerate(kept) if row.id == around), None)
     steps = render.plan([(row.kind, row.tokens) for row in kept], budget, position)
     writer = _Writer(found.session_id, labels, bool(params.get("raw")), budget)
@@ -68,18 +69,19 @@ def thread(reader: Reader, params: Params) -> dict[str, Any]:
         stale = sorted(reading.stale)
     shown = {row.id for row in kept}
     aside = [labels[row.id] for row in rows if row.id not in shown]
+    own = [row for row in rows if not is_side(row.flags, row.agent)]
     return {
         "thread": thread_id(found),
         "prompt_id": found.prompt,
         "session_id": found.session_id,
         "project": found.project,
-        "title": title(found.title or reader.queries.session_title(found.session)),
+        "title": called,
         "first_ts": iso(found.first_ts),
         "last_ts": iso(found.last_ts),
         "turns": writer.turns,
         "est_tokens": writer.tokens,
-        "total_turns": len(kept),
-        "total_tokens": sum(row.tokens for row in kept),
+        "total_turns": len(own),
+        "total_tokens": sum(row.tokens for row in own),
         "omitted": writer.omitted,
         "branch_turns": aside.count("branch"),
         "subagent_turns": aside.count("sidechain"),

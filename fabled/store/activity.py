@@ -67,7 +67,7 @@ class Activity:
     def _rows(self, sql: str, *args: Any) -> list[tuple[Any, ...]]:
         raise NotImplementedError
 
-    _LISTED = "t.prompt IS NOT NULL AND t.turns>0"
+    _LISTED = "t.prompt IS NOT NULL AND t.said>0"
 
     # Threads
 

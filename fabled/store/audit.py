@@ -11,8 +11,7 @@ from typing import Any
 
 import apsw
 
-from ..transcript import text as t
-from .batch import TURNS
+from .batch import COUNTED
 from .files import Stamp
 from .schema import MAP_VERSION
 
@@ -133,13 +132,11 @@ class Audit:
         return self._one("SELECT count(*) FROM records"), faults
 
     def threads(self) -> Found:
-        side = t.SIDECHAIN
         rows = self.db.execute(
             "SELECT h.id FROM threads h LEFT JOIN (SELECT thread, count(*) AS n, min(ts) AS a, max(ts) AS z, "
-            f"sum(agent IS NULL AND flags&{side}=0 AND kind IN {TURNS}) AS turns, sum(tokens*(agent IS NULL AND "
-            f"flags&{side}=0)) AS tokens "
-            "FROM records WHERE thread IS NOT NULL GROUP BY thread) r ON r.thread=h.id "
-            "WHERE n IS NULL OR h.first_ts IS NOT a OR h.last_ts IS NOT z OR h.turns<>r.turns OR h.tokens<>r.tokens"
+            f"{COUNTED} FROM records WHERE thread IS NOT NULL GROUP BY thread) r ON r.thread=h.id "
+            "WHERE n IS NULL OR h.first_ts IS NOT a OR h.last_ts IS NOT z OR h.turns<>r.turns OR h.said<>r.said "
+            "OR h.tokens<>r.tokens"
         ).fetchall()
         faults = [f"{len(rows)} threads do not count what their records say"] if rows else []
         lost = self._one(

@@ -10,10 +10,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..transcript import text as t
+from ..transcript.naming import plain
 from ..transcript.segment import indexed
 
-TURNS = f"({t.PROMPT},{t.REPLY},{t.CALL},{t.RESULT},{t.SUMMARY},{t.COMMAND})"
-TURN_KINDS = frozenset((t.PROMPT, t.REPLY, t.CALL, t.RESULT, t.SUMMARY, t.COMMAND))
+SAID_KINDS = (t.PROMPT, t.REPLY, t.CALL, t.RESULT, t.SUMMARY, t.COMMAND)
+_MAIN = f"agent IS NULL AND flags&{t.SIDECHAIN}=0"
+_SHOWN = f"kind<>{t.OTHER} OR type IN (SELECT id FROM names WHERE text IN ('user','assistant'))"
+COUNTED = (
+    f"coalesce(sum({_MAIN} AND hidden&2=0 AND ({_SHOWN})),0) AS turns, "
+    f"coalesce(sum({_MAIN} AND kind IN {SAID_KINDS}),0) AS said, "
+    f"coalesce(sum(tokens*({_MAIN} AND hidden&2=0)),0) AS tokens"
+)
+"""SQL, over the records of a thread: how many of its own line a reader is shown (what subagents did is told apart),
+how many of them say or do something, and their tokens."""
 TITLE_RANK = {t.PROMPT: 1, t.COMMAND: 2, t.NOTICE: 3, t.SUMMARY: 4, t.QUEUED: 5, t.REPLY: 6, t.CALL: 7, t.RESULT: 8}
 MEMBERSHIP, AGENTS = 1, 2
 """Bits of `dirty.what`."""
@@ -25,9 +34,14 @@ Twin = tuple[int, int, int, int]
 """(record, session, file and offset of its best copy) of a record whose best copy has the same bytes."""
 
 
+def is_turn(facts: t.Facts) -> bool:
+    """Whether a reader of its thread is shown the record: `COUNTED` of one record as it is read."""
+    return facts.kind != t.OTHER or facts.type in ("user", "assistant")
+
+
 def title_of(facts: t.Facts) -> str:
-    """A one-line title from a record's text."""
-    return " ".join((facts.text or facts.thinking)[: 2 * t.TITLE_LIMIT].split())[: t.TITLE_LIMIT]
+    """A one-line title from a record's text; empty where it says nothing."""
+    return " ".join(plain(facts.text or facts.thinking)[: 2 * t.TITLE_LIMIT].split())[: t.TITLE_LIMIT]
 
 
 def text_row(record: int, facts: t.Facts) -> tuple[int, str, str, str]:
@@ -95,7 +109,7 @@ class Batch:
     """records whose text and links are replaced in this transaction"""
     changed: list[tuple[Any, ...]] = field(default_factory=list)
     threads: dict[int, list[Any]] = field(default_factory=dict)
-    """thread → [turns, tokens, first_ts, last_ts, title rank, title record, title]"""
+    """thread → [turns, said, tokens, first_ts, last_ts, title rank, title record, title]"""
     forks: dict[int, str] = field(default_factory=dict)
     dirty: dict[int, int] = field(default_factory=dict)
     file_sessions: set[tuple[int, int]] = field(default_factory=set)

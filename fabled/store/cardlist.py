@@ -17,7 +17,7 @@ def threads(
 
     `before_ts`: only those whose last record is older; `least_turns`: only those with so many.
     """
-    tests = ["canonical IS NULL", "prompt IS NOT NULL", "turns>=:least"]
+    tests = ["canonical IS NULL", "prompt IS NOT NULL", "said>0", "turns>=:least"]
     if sessions is not None:
         tests.append(f"session IN ({','.join(str(int(number)) for number in sessions)})")
     if before_ts is not None:

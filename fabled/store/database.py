@@ -145,6 +145,8 @@ class Database:
             self._one(f"SELECT coalesce(max(id),0)+1 FROM {table}")
             for table in ("records", "names", "sessions", "threads", "files")
         )
+        self._all_names = self._next_name == 1
+        """there were none at first: whatever was not met since is not in the Map"""
 
     def write_new(self) -> None:
         """Stores the names, sessions and threads that were given numbers since the last transaction."""
@@ -160,6 +162,7 @@ class Database:
         for cache in (self._names, self._sessions, self._threads):
             if len(cache) > 50_000:
                 cache.clear()
+                self._all_names = self._all_names and bool(self._names)
 
     def _one(self, sql: str, *args: Any) -> Any:
         return self.db.execute(sql, args).fetchone()[0]
@@ -206,7 +209,9 @@ class Database:
         """The number of an interned text."""
         found = self._names.get(text)
         if found is None:
-            row = self.db.execute("SELECT id FROM names WHERE text=?", (text,)).fetchone()
+            row = None
+            if not self._all_names:
+                row = self.db.execute("SELECT id FROM names WHERE text=?", (text,)).fetchone()
             if row is not None:
                 found = row[0]
             else:

@@ -14,7 +14,7 @@ import apsw
 from ..errors import StorageFault
 from ..transcript import text as t
 from . import schema as s
-from .batch import AGENTS, MEMBERSHIP, Batch, FileRow, Reread, short_key, text_row
+from .batch import AGENTS, COUNTED, MEMBERSHIP, Batch, FileRow, Reread, short_key, text_row
 from .lookups import Lookups
 from .vault import Place
 
@@ -102,14 +102,15 @@ class Map(Lookups):
             self._shared(batch)
             if batch.threads:
                 db.executemany(
-                    "UPDATE threads SET turns=turns+?, tokens=tokens+?, "
-                    "first_ts=min(coalesce(first_ts,?3),coalesce(?3,first_ts)),"
-                    "last_ts=max(coalesce(last_ts,?4),coalesce(?4,last_ts)) WHERE id=?5",
-                    ((v[0], v[1], v[2], v[3], thread) for thread, v in batch.threads.items()),
+                    "UPDATE threads SET turns=turns+?, said=said+?, tokens=tokens+?, "
+                    "first_ts=min(coalesce(first_ts,?4),coalesce(?4,first_ts)),"
+                    "last_ts=max(coalesce(last_ts,?5),coalesce(?5,last_ts)) WHERE id=?6",
+                    ((*v[:5], thread) for thread, v in batch.threads.items()),
                 )
                 db.executemany(
-                    "UPDATE threads SET title=?1,title_record=?2,title_rank=?3 WHERE id=?4 AND title_rank>?3",
-                    ((v[6], v[5], v[4], thread) for thread, v in batch.threads.items() if v[5] is not None),
+                    "UPDATE threads SET title=?1,title_record=?2,title_rank=?3 WHERE id=?4 AND "
+                    "(title_rank>?3 OR (title_rank=?3 AND title='' AND ?1<>''))",
+                    ((v[7], v[6], v[5], thread) for thread, v in batch.threads.items() if v[6] is not None),
                 )
                 db.executemany("INSERT OR IGNORE INTO terms_due VALUES(?)", ((thread,) for thread in batch.threads))
             for session, source in batch.forks.items():
@@ -128,6 +129,8 @@ class Map(Lookups):
 
     def _fold_queued(self, batch: Batch) -> None:
         """Hides a queued text that a prompt, or a queued command, repeats (case A13), whichever came first."""
+        repeated: list[tuple[int, int, int]] = []
+        said: dict[tuple[int, int], bool] = {}
         for session, kind, key, record in batch.links:
             if kind not in (s.SAID_PROMPT, s.SAID_COMMAND, s.SAID_QUEUE):
                 continue
@@ -138,10 +141,24 @@ class Map(Lookups):
                     (session, s.SAID_PROMPT, kind, key),
                 ).fetchone()
             ):
-                self.db.execute("UPDATE records SET hidden=hidden|2 WHERE id=?", (record,))
+                self._fold(record)
             for later in range(kind + 1, s.SAID_QUEUE + 1):
-                for repeated in self.linked(session, later, key):
-                    self.db.execute("UPDATE records SET hidden=hidden|2 WHERE id=?", (repeated,))
+                if (session, later) not in said:
+                    said[session, later] = self.has_links(session, later)
+                if said[session, later]:
+                    repeated.append((session, later, key))
+        sql = "SELECT record FROM links WHERE session=? AND kind=? AND key=?"
+        for wanted in repeated:
+            for (record,) in self.db.execute(sql, wanted).fetchall():
+                self._fold(record)
+
+    def _fold(self, record: int) -> None:
+        """Hides one record, which is no turn of its thread any more."""
+        row = self.db.execute(f"SELECT thread, {COUNTED} FROM records WHERE id=? AND hidden&2=0", (record,)).fetchone()
+        if row[0] is not None:
+            thread, turns, _, tokens = row
+            self.db.execute("UPDATE threads SET turns=turns-?, tokens=tokens-? WHERE id=?", (turns, tokens, thread))
+        self.db.execute("UPDATE records SET hidden=hidden|2 WHERE id=?", (record,))
 
     def _shared(self, batch: Batch) -> None:
         """Notes which sessions share records with the new ones: their memberships depend on each other."""
@@ -232,6 +249,17 @@ class Map(Lookups):
         row = self.db.execute("SELECT session FROM files WHERE id=?", (file,)).fetchone()
         if row and row[0] is not None:
             self._dirty(row[0], AGENTS)
+
+    # The first pass
+
+    def is_whole(self) -> bool:
+        """Whether everything there was has been read once."""
+        return bool(self._one("SELECT EXISTS (SELECT 1 FROM whole)"))
+
+    def mark_whole(self, at: int) -> None:
+        """Notes that it has; `at` in seconds since 1970."""
+        with self.transaction("whole"):
+            self.db.execute("INSERT INTO whole VALUES(?)", (at,))
 
     # Forgetting
 

@@ -5,14 +5,14 @@ The rules are `transcript.threads`; here they are fed from the Map and their ans
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..transcript import text as t
 from ..transcript import threads as th
 from ..transcript.record import uuid_text
 from . import schema as s
-from .batch import AGENTS, MEMBERSHIP, TITLE_RANK, TURNS, Reread, short_key, title_of
+from .batch import AGENTS, COUNTED, MEMBERSHIP, TITLE_RANK, Reread, short_key, title_of
 from .map import Map
 
 
@@ -85,17 +85,20 @@ class Memberships:
             "ORDER BY f.rank,f.path,f.id",
             (session,),
         ).fetchall()
+        nodes: dict[int, th.Node] = {}
         for (file,) in files:
-            nodes = [
-                th.Node(i, se, u, p, pr, k, fl, ty in spoken, ag is not None)
-                for i, se, u, p, pr, k, fl, ty, ag in self.db.execute(
-                    "SELECT r.id,r.session,r.uuid,r.parent,n.text,r.kind,r.flags,r.type,r.agent FROM copies c JOIN "
-                    "records r ON r.id=c.record "
-                    "LEFT JOIN names n ON n.id=r.prompt WHERE c.file=? ORDER BY c.offset",
-                    (file,),
+            held = [x for (x,) in self.db.execute("SELECT record FROM copies WHERE file=? ORDER BY offset", (file,))]
+            if not nodes.keys() >= set(held):  # generations mostly hold the records of one another
+                nodes.update(
+                    (i, th.Node(i, se, u, p, pr, k, fl, ty in spoken, ag is not None))
+                    for i, se, u, p, pr, k, fl, ty, ag in self.db.execute(
+                        "SELECT r.id,r.session,r.uuid,r.parent,n.text,r.kind,r.flags,r.type,r.agent FROM copies c "
+                        "JOIN records r ON r.id=c.record LEFT JOIN names n ON n.id=r.prompt WHERE c.file=?",
+                        (file,),
+                    )
+                    if i not in nodes
                 )
-            ]
-            result.files.append((file, nodes))
+            result.files.append((file, [nodes[record] for record in held]))
         result.forks.update(
             self.db.execute(
                 "SELECT l.record,n.text FROM links l JOIN names n ON n.id=l.key WHERE l.session=? AND l.kind=?",
@@ -286,43 +289,57 @@ class Memberships:
     def _aggregate(self, threads: Iterable[int]) -> None:
         """Counts threads anew from their records; empty ones go."""
         db = self.db
-        side = t.SIDECHAIN
         self.map.write_new()
         threads = sorted(threads)
         db.executemany("INSERT OR IGNORE INTO terms_due VALUES(?)", ((thread,) for thread in threads))
         for thread in threads:
-            row = db.execute(
-                "SELECT count(*), min(ts), max(ts), "
-                f"coalesce(sum(agent IS NULL AND flags&{side}=0 AND kind IN {TURNS}),0), "
-                f"coalesce(sum(tokens*(agent IS NULL AND flags&{side}=0)),0) FROM records WHERE thread=?",
-                (thread,),
+            now, *counts = db.execute(
+                f"SELECT count(*), min(ts), max(ts), {COUNTED} FROM records WHERE thread=?", (thread,)
             ).fetchone()
-            if not row[0]:
+            if not now:
                 db.execute("DELETE FROM threads WHERE id=?", (thread,))
                 db.execute("UPDATE threads SET canonical=NULL WHERE canonical=?", (thread,))
                 self.map._threads.clear()
                 continue
-            db.execute("UPDATE threads SET first_ts=?,last_ts=?,turns=?,tokens=? WHERE id=?", (*row[1:], thread))
+            db.execute(
+                "UPDATE threads SET first_ts=?1,last_ts=?2,turns=?3,said=?4,tokens=?5 WHERE id=?6 AND "
+                "(first_ts,last_ts,turns,said,tokens) IS NOT (?1,?2,?3,?4,?5)",
+                (*counts, thread),
+            )
             self._retitle(thread)
 
     def _retitle(self, thread: int) -> None:
-        """A thread is named by its first prompt, or the next best kind of record it has."""
+        """A thread is named by its first prompt, or the next best kind of record it has that says anything."""
         db = self.db
+        have = db.execute("SELECT title_record,title_rank,title FROM threads WHERE id=?", (thread,)).fetchone()
+        named: tuple[str | None, int | None, int] | None = None
+        for record, rank, path, offset, length, digest in self._naming(thread):
+            if have == (record, rank, have[2]) and have[2]:
+                return
+            facts = self._reread(path, offset, length, digest)
+            if facts is None:
+                return  # it goes on being called as it was
+            title = title_of(facts)
+            if title or named is None:
+                named = title, record, rank
+            if title:
+                break
+        db.execute(
+            "UPDATE threads SET title=?,title_record=?,title_rank=? WHERE id=?", (*(named or (None, None, 99)), thread)
+        )
+
+    def _naming(self, thread: int) -> Iterator[tuple[int, int, str, int, int, bytes]]:
+        """(record, rank, span, digest) of those that may name a thread: of its best kind, in order."""
         ranks = " ".join(f"WHEN {kind} THEN {rank}" for kind, rank in TITLE_RANK.items())
-        row = db.execute(
+        sql = (
             f"SELECT r.id, CASE r.kind {ranks} ELSE 99 END + 10*(r.agent IS NOT NULL OR r.flags&{t.SIDECHAIN}<>0) AS "
             f"k, f.path, r.offset, r.length, c.digest "
             "FROM records r JOIN files f ON f.id=r.file JOIN copies c ON c.file=r.file AND c.offset=r.offset "
-            "WHERE r.thread=? ORDER BY k, f.rank, f.path, r.offset LIMIT 1",
-            (thread,),
-        ).fetchone()
-        have = db.execute("SELECT title_record,title_rank FROM threads WHERE id=?", (thread,)).fetchone()
-        if row is None or row[1] >= 99:
-            db.execute("UPDATE threads SET title=NULL,title_record=NULL,title_rank=99 WHERE id=?", (thread,))
-        elif have != (row[0], row[1]):
-            facts = self._reread(*row[2:])
-            if facts is not None:
-                db.execute(
-                    "UPDATE threads SET title=?,title_record=?,title_rank=? WHERE id=?",
-                    (title_of(facts), row[0], row[1], thread),
-                )
+            "WHERE r.thread=? ORDER BY k, f.rank, f.path, r.offset LIMIT ?"
+        )
+        first = self.db.execute(sql, (thread, 1)).fetchone()
+        if first is None or first[1] >= 99:
+            return
+        yield first
+        # Mostly the first says something, and the others are never asked for.
+        yield from (row for row in self.db.execute(sql, (thread, -1)).fetchall()[1:] if row[1] == first[1])

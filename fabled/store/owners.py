@@ -60,6 +60,11 @@ def _owner(path: str, pid: int) -> Owner | None:
     return Owner(pid, session if isinstance(session, str) else "", status if isinstance(status, str) else None, path)
 
 
+def running(pid: int) -> bool:
+    """Whether a process of that number is at work; one that only waits to be reaped is not."""
+    return _alive(pid, {})
+
+
 def _alive(pid: int, facts: dict[str, Any]) -> bool:
     """Whether the client still runs; True where that cannot be told.
 

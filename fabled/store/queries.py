@@ -311,10 +311,10 @@ class Queries(Activity):
             self._rows("SELECT id,session FROM records WHERE id IN (SELECT value FROM json_each(?))", _json(records))
         )
 
-    def session_turns(self, sessions: Iterable[int]) -> dict[int, int]:
-        """How many turns each of these sessions has."""
+    def session_lengths(self, sessions: Iterable[int]) -> dict[int, int]:
+        """How much each of these sessions says and does, in records: the length of a document to the ranking."""
         rows = self._rows(
-            "SELECT t.session, sum(t.turns) FROM json_each(?) j CROSS JOIN threads t ON t.session=j.value GROUP BY 1",
+            "SELECT t.session, sum(t.said) FROM json_each(?) j CROSS JOIN threads t ON t.session=j.value GROUP BY 1",
             _json(sessions),
         )
         return dict(rows)
@@ -431,7 +431,7 @@ class Queries(Activity):
 
     _THREAD = (
         "SELECT t.id,t.session,s.session_id,s.project,t.prompt,t.title,t.first_ts,t.last_ts,t.turns,t.tokens,"
-        "t.canonical "
+        "t.canonical,t.title_rank "
         "FROM threads t JOIN sessions s ON s.id=t.session "
     )
 
@@ -513,7 +513,7 @@ class Queries(Activity):
     def thread_before(self, thread: Thread) -> int | None:
         """The thread of the same session that began last before this one."""
         row = self._row(
-            "SELECT id FROM threads WHERE session=? AND prompt IS NOT NULL AND id<>? AND turns>0 AND first_ts<? "
+            "SELECT id FROM threads WHERE session=? AND prompt IS NOT NULL AND id<>? AND said>0 AND first_ts<? "
             "ORDER BY first_ts DESC LIMIT 1",
             thread.session,
             thread.id,
@@ -662,14 +662,14 @@ class Queries(Activity):
         )
         return row[0] if row else None
 
-    def first_prompt(self, session: int) -> str | None:
-        """The title of the first thread that has one."""
+    def first_thread(self, session: int) -> Thread | None:
+        """The first thread that has a title, a prompt's before others."""
         row = self._row(
-            "SELECT title FROM threads WHERE session=? AND prompt IS NOT NULL AND title IS NOT NULL "
-            "ORDER BY title_rank>1, first_ts IS NULL, first_ts, id LIMIT 1",
+            self._THREAD + "WHERE t.session=? AND t.prompt IS NOT NULL AND t.title<>'' "
+            "ORDER BY t.title_rank>1, t.first_ts IS NULL, t.first_ts, t.id LIMIT 1",
             session,
         )
-        return row[0] if row else None
+        return Thread(*row) if row else None
 
     # States of a transcript
 
@@ -720,6 +720,10 @@ class Queries(Activity):
         return found
 
     # Health
+
+    def whole(self) -> bool:
+        """Whether everything there was has been read once: until then an answer may lack what is not read yet."""
+        return bool(self._rows("SELECT EXISTS (SELECT 1 FROM whole)")[0][0])
 
     def counts(self) -> dict[str, Any]:
         """What the Map knows of `status`; counted again only where the Map has changed."""

@@ -93,6 +93,8 @@ class Thread:
     turns: int
     tokens: int
     canonical: int | None
+    title_rank: int = 99
+    """what kind of record names it: `batch.TITLE_RANK`"""
 
 
 @dataclass(frozen=True, slots=True)

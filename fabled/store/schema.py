@@ -5,7 +5,7 @@ A Map of another version is rebuilt, a Ledger of an older one migrated, a newer 
 
 from __future__ import annotations
 
-MAP_VERSION = 4
+MAP_VERSION = 6
 LEDGER_VERSION = 4
 APPLICATION_ID = 0x66626C64  # "fbld": tells our databases from anything else at their place
 
@@ -47,13 +47,13 @@ CREATE TABLE touches(record INTEGER, path INTEGER, PRIMARY KEY(record, path)) WI
 CREATE INDEX touches_path ON touches(path);
 CREATE TABLE threads(
     id INTEGER PRIMARY KEY, session INTEGER NOT NULL, prompt TEXT, first_ts INTEGER, last_ts INTEGER,
-    turns INTEGER NOT NULL DEFAULT 0, tokens INTEGER NOT NULL DEFAULT 0,
+    turns INTEGER NOT NULL DEFAULT 0, said INTEGER NOT NULL DEFAULT 0, tokens INTEGER NOT NULL DEFAULT 0,
     title TEXT, title_record INTEGER, title_rank INTEGER NOT NULL DEFAULT 99, canonical INTEGER);
 CREATE UNIQUE INDEX threads_key ON threads(session, prompt);
 CREATE INDEX threads_prompt ON threads(prompt);
-CREATE INDEX threads_turns ON threads(session, turns);
-CREATE INDEX threads_recent ON threads(session, last_ts) WHERE prompt IS NOT NULL AND turns>0;
-CREATE INDEX threads_last ON threads(last_ts) WHERE prompt IS NOT NULL AND turns>0;
+CREATE INDEX threads_said ON threads(session, said);
+CREATE INDEX threads_recent ON threads(session, last_ts) WHERE prompt IS NOT NULL AND said>0;
+CREATE INDEX threads_last ON threads(last_ts) WHERE prompt IS NOT NULL AND said>0;
 CREATE TABLE titles(record INTEGER PRIMARY KEY, session INTEGER, leaf BLOB, kind INTEGER NOT NULL, text TEXT NOT NULL);
 CREATE INDEX titles_session ON titles(session);
 CREATE INDEX titles_leaf ON titles(leaf) WHERE leaf IS NOT NULL;
@@ -67,6 +67,7 @@ CREATE TABLE terms_due(thread INTEGER PRIMARY KEY);
 CREATE TABLE dirty(session INTEGER PRIMARY KEY, what INTEGER NOT NULL);
 CREATE TABLE doomed(file INTEGER PRIMARY KEY);
 CREATE TABLE owed(file INTEGER PRIMARY KEY);
+CREATE TABLE whole(at INTEGER NOT NULL);
 CREATE VIRTUAL TABLE fts USING fts5(
     text, thinking, parts, content='', contentless_delete=1, tokenize='porter unicode61 remove_diacritics 2');
 """
@@ -77,7 +78,10 @@ CREATE VIRTUAL TABLE fts USING fts5(
 `dirty` (bit 1 memberships, bit 2 subagents), `doomed` (files to forget) and `owed` (files whose texts a new full text
 still lacks) are work promised in the transaction that made it necessary, so that a kill between two commits loses
 none of it. So is `terms_due`: threads whose terms no longer stand for their records; that work waits until nothing else
-does. `terms_of.mark` tells the records that a thread's terms were taken from, `terms.term` is the number of a name.
+does. `whole` has a row once everything there was had been read for the first time. `threads.turns` is how many records
+of a thread a reader is shown, `said` how many of them say or do something: a thread without any of those is not worth
+listing, and they are its length to the ranking. `terms_of.mark` tells the records that a thread's terms were taken
+from, `terms.term` is the number of a name.
 """
 
 CALL, ANSWER, SPAWN, TASK, SAID_PROMPT, SAID_COMMAND, SAID_QUEUE, ORPHAN, SIDE, NOTIFIED, ALIAS, FORK = range(1, 13)

@@ -63,6 +63,8 @@ class Material:
     last_tool: str | None = None
     names: Sequence[str] = field(default=())
     """titles the session was given, the best first"""
+    title: str = ""
+    """what the thread is called in lists; a card says more only where that tells nothing"""
 
 
 # Checking
@@ -239,12 +241,6 @@ def headline(text: str) -> str:
     return ""
 
 
-def framed(text: str) -> bool:
-    """Whether a stored title is mostly the client's framing, or tells nothing."""
-    bare = text.lstrip()
-    return bare[:1] == "<" or trivial(bare) or bool(_CONTINUED.search(bare[:400]) or _PLAN.match(bare))
-
-
 def extract(of: Material) -> Card:
     """The card that a thread's own words make; the same for the same material."""
     prompts = [text for text in of.prompts if text.strip()]
@@ -252,11 +248,13 @@ def extract(of: Material) -> Card:
     outcome = _outcome(of, replies)
     titles = [found for text in prompts[:3] if (found := headline(text))]
     title = next((found for found in titles if found not in _HOUSEKEEPING), "")
+    if not (trivial(of.title) or of.title in _HOUSEKEEPING or _CONTINUED.search(of.title)):
+        title = of.title
     if not title:
         asked = titles[0] if titles else safe(plain(prompts[0]), 40) if prompts else ""
         told = _telling(replies[0]) if replies else ""
         about = told or ", ".join(of.topics[:4]) or (of.names[0] if of.names else "")
-        title = safe(f"{asked}: {about}" if asked and about else asked or about or "Untitled", TITLE)
+        title = safe(f"{asked}: {about}" if asked and about else asked or about, TITLE) or "Untitled"
     decisions = _decisions([plain(text) for text in prompts], replies)
     files = tuple(dict.fromkeys(safe(path, PATH) for path in (*of.edited, *of.read)))[:FILES]
     return Card(

@@ -129,6 +129,8 @@ class Query:
     filters: Filters = _NO_FILTERS
     prose: bool = False
     """running text: its quotation marks are its own"""
+    untimed: tuple[tuple[str, str], ...] = ()
+    """(`since` or `until`, its value) where that is no time, and was taken for text"""
 
     @property
     def positive(self) -> tuple[Token, ...]:
@@ -200,6 +202,7 @@ def parse(text: str) -> Query:
     """What `text` asks for. Every text has a meaning; the meaning may be that there is nothing to find."""
     gathered = _Gathered()
     named: dict[str, list[str]] = {}
+    untimed: list[tuple[str, str]] = []
     items = _ITEM.findall(_BLANKS.sub(" ", text))
     prose = _is_prose([bare for _, _, _, bare in items if bare])
     for sign, name, quoted, bare in items:
@@ -217,6 +220,8 @@ def parse(text: str) -> Query:
         found = _FILTER.fullmatch(bare)
         if found and _accept(found[1], found[2].strip('"'), named):
             continue
+        if found and found[1] in ("since", "until"):
+            untimed.append((found[1], found[2]))
         # A doubled sign is how options of programs are spelt, so `--verbose` is a word.
         if bare[0] == "+" and bare[1:2] not in ("+", ""):
             gathered.add(gathered.required, _token(bare[1:]))
@@ -233,7 +238,7 @@ def parse(text: str) -> Query:
     telling = [token for token in words if not token.stop]
     if telling or required:
         words = telling
-    return Query(text, tuple(words), required, excluded, _filters(named), prose)
+    return Query(text, tuple(words), required, excluded, _filters(named), prose, tuple(untimed[:MAX_TOKENS]))
 
 
 def _is_prose(bare: list[str]) -> bool:

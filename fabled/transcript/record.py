@@ -121,7 +121,7 @@ def content_id(check: bytes) -> str:
 
 def uuid_bytes(value: object) -> bytes | None:
     """The 16 bytes of a uuid text, or None for anything that has not that form (DESIGN: counts as none)."""
-    if type(value) is not str or len(value) != 36 or not value[8] == value[13] == value[18] == value[23] == "-":
+    if type(value) is not str or len(value) != 36 or value[8:24:5] != "----":
         return None
     try:
         raw = bytes.fromhex(value.replace("-", ""))  # skips blanks, but then gives fewer bytes

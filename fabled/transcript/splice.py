@@ -42,10 +42,13 @@ def _blank(raw: bytes, at: int) -> int:
     return _BLANK.match(raw, at).end()  # type: ignore[union-attr]  # matches nothing at worst
 
 
-def _end(raw: bytes, at: int) -> int:
-    """Where the value that begins at `at` ends."""
+def end_of(raw: bytes, at: int) -> int:
+    """Where the value that begins at `at` ends; raises ValueError where the text ends before."""
     first = raw[at : at + 1]
     if first == b'"':
+        quote = raw.find(b'"', at + 1)  # most often the last one, and found faster than by any pattern
+        if quote > 0 and raw[quote - 1] != 0x5C:
+            return quote + 1
         found = _TEXT.match(raw, at)
     elif first in (b"{", b"["):
         depth, pos = 1, at + 1
@@ -74,7 +77,7 @@ def members(raw: bytes, at: int) -> list[Member]:
         if key is None:
             raise ValueError("not a whole JSON text")
         name = key[1]
-        end = _end(raw, key.end())
+        end = end_of(raw, key.end())
         found.append(Member(json.loads(name) if b"\\" in name else name[1:-1].decode(), key.start(1), key.end(), end))
         pos = _next(raw, end)
     return found
@@ -87,7 +90,7 @@ def items(raw: bytes, at: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     pos = _blank(raw, at + 1)
     while raw[pos : pos + 1] != b"]":
-        end = _end(raw, pos)
+        end = end_of(raw, pos)
         found.append((pos, end))
         pos = _next(raw, end)
     return found
@@ -116,7 +119,7 @@ def find(raw: bytes, path: tuple[str | int, ...]) -> tuple[int, int] | None:
                 start, end = named[0].value, named[0].end
             else:
                 start, end = items(raw, start)[step]
-        return start, end if path else _end(raw, start)
+        return start, end if path else end_of(raw, start)
     except (ValueError, IndexError):
         return None
 

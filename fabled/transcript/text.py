@@ -41,10 +41,11 @@ _NOTICE = ("[Request interrupted", "<ide_opened_file>", "<ide_selection>")
 _IDE = re.compile(r"<(ide_opened_file|ide_selection)>.*?</\1>", re.DOTALL)
 _NOTIFICATION = "<task-notification>"
 _FILE_KEYS = ("file_path", "notebook_path", "path")
-_HUMP_AT = re.compile(
-    "[A-Z](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z][A-Z])(?=[a-z]))[A-Za-z0-9]*"
-)  # starts with a set: found at scanning speed
-_ALNUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_CLASSES = bytes(
+    0x61 if 0x61 <= c <= 0x7A else 0x30 if 0x30 <= c <= 0x39 else 0x41 if 0x41 <= c <= 0x5A else 0x20
+    for c in range(256)
+)
+"""Every small letter as `a`, digit as `0`, capital as `A`, anything else as a blank."""
 _HUMP = re.compile("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NOTIFIED = re.compile(r"<(?:tool-use-id|task-id)>\s*([^<\s]{1,200})\s*</")
@@ -201,6 +202,7 @@ def _strings(value: Any) -> list[str]:
     return found
 
 
+LONGEST_KNOWN = 80
 _split_words: dict[str, str] = {}
 """Identifiers repeat: what they were split into. Owned by the one OS thread that indexes."""
 
@@ -211,22 +213,33 @@ def forget_words() -> None:
 
 
 def _humps(text: str) -> str:
-    """The parts of the camelCase words of a text (unicode61 splits at `_`, `.`, `/`, `-` by itself)."""
-    words = []
-    for match in _HUMP_AT.finditer(text):
-        at, end = match.span()
-        before = text[at - 40 if at > 40 else 0 : at]
-        words.append(text[at - len(before) + len(before.rstrip(_ALNUM)) : end])
+    """The parts of the camelCase words of a text (unicode61 splits at `_`, `.`, `/`, `-` by itself).
+
+    Looked for in a text of character classes: `find` is faster there than any pattern.
+    """
+    classes = text.encode("latin-1", "replace").translate(_CLASSES)
+    find = classes.find
+    words: dict[str, None] = {}
+    for hump in (b"aA", b"0A", b"AAa"):
+        at = find(hump)
+        while at >= 0:
+            start, end = classes.rfind(b" ", 0, at) + 1, find(b" ", at)
+            if end < 0:
+                end = len(classes)
+            words[text[start:end]] = None
+            at = find(hump, end)
     if not words:
         return ""
     known = _split_words
     if len(known) > 20_000:
         known.clear()
     out = []
-    for word in dict.fromkeys(words):
+    for word in words:
         parts = known.get(word)
         if parts is None:
-            parts = known[word] = _HUMP.sub(" ", word)
+            parts = _HUMP.sub(" ", word)
+            if len(word) <= LONGEST_KNOWN:
+                known[word] = parts
         out.append(parts)
     return "\n".join(out)
 

@@ -83,7 +83,10 @@ class Seen:
 
 def fact_of(line: bytes) -> Fact:
     """The facts of one line."""
-    obj = _strict(line)
+    return _fact(line, _strict(line))
+
+
+def _fact(line: bytes, obj: dict[str, Any] | None) -> Fact:
     if obj is None:
         return Fact(bool(line.strip()), sha256(line).digest()[:DIGEST_BYTES], said=heard(first_object(line)))
     uuid, kind, leaf, parent = obj.get("uuid"), obj.get("type"), obj.get("leafUuid"), obj.get("parentUuid", ABSENT)
@@ -185,14 +188,15 @@ def read(before: Iterable[bytes], after: Iterable[bytes], changes: Sequence[Chan
         if change_ is not None and (change_.offset, change_.length) != (seen.before_bytes, len(line)):
             seen.fault("I1", f"line {number} is listed with another place or length")
         seen.before_bytes += len(line)
-        fact = fact_of(line)
+        obj = _strict(line)
+        fact = _fact(line, obj)
         seen.before.append(fact)
         if change_ is not None and change_.drop:
             seen.pairs.append(None)
             if fact.opaque:
                 seen.fault("I2", f"line {number} is not one record and went")
         else:
-            _pair(seen, number, line, fact, next(rest, None), vaulted)
+            _pair(seen, number, (line, obj), fact, next(rest, None), vaulted)
         if fact.type == "file-history-snapshot" and not fact.opaque:
             _snapshot(seen, number, line, fact, snapshots)
     for line in rest:
@@ -207,7 +211,12 @@ def read(before: Iterable[bytes], after: Iterable[bytes], changes: Sequence[Chan
     return seen
 
 
-def _pair(seen: Seen, number: int, line: bytes, fact: Fact, after: bytes | None, vaulted: Held | None) -> None:
+Read = tuple[bytes, dict[str, Any] | None]
+"""A line, and the one object it is."""
+
+
+def _pair(seen: Seen, number: int, before: Read, fact: Fact, after: bytes | None, vaulted: Held | None) -> None:
+    line = before[0]
     if after is None:
         seen.pairs.append(None)
         seen.fault("I1", f"line {number} is missing")
@@ -223,7 +232,8 @@ def _pair(seen: Seen, number: int, line: bytes, fact: Fact, after: bytes | None,
     _ending(seen, number, line, after)
     if len(after) > len(line):
         seen.fault("I24", f"line {number} became longer")
-    other = fact_of(after)
+    now = _strict(after)
+    other = _fact(after, now)
     seen.after.append(other)
     if fact.opaque:
         seen.fault("I2", f"line {number} is not one record and was changed")
@@ -231,7 +241,7 @@ def _pair(seen: Seen, number: int, line: bytes, fact: Fact, after: bytes | None,
         seen.fault("I2", f"line {number} is no longer one record")
         seen.fault("I17", f"line {number} is no strict UTF-8 JSON")
     elif change is not None:
-        _edited(seen, number, line, after, fact, change, vaulted)
+        _edited(seen, number, before, (after, now), fact, change, vaulted)
 
 
 def _ending(seen: Seen, number: int, line: bytes, after: bytes) -> None:
@@ -242,10 +252,11 @@ def _ending(seen: Seen, number: int, line: bytes, after: bytes) -> None:
 
 
 def _edited(
-    seen: Seen, number: int, line: bytes, after: bytes, fact: Fact, change: Change, vaulted: Held | None
+    seen: Seen, number: int, before: Read, changed: Read, fact: Fact, change: Change, vaulted: Held | None
 ) -> None:
     """I9 for one line: each difference is listed, and a rule listed for its place may make it."""
-    if change.edits == _MUTE_RESULT and change.uuid == fact.uuid and fact.type == "user" and muted(line, after):
+    (line, _), (after, _) = before, changed
+    if change.edits == _MUTE_RESULT and change.uuid == fact.uuid and fact.type == "user" and muted(before, changed):
         seen.edited[number] = frozenset({"G2"})
         return
     try:
@@ -268,14 +279,15 @@ def _edited(
     seen.edited[number] = frozenset(used)
 
 
-def muted(line: bytes, after: bytes) -> bool:
+def muted(before: Read, changed: Read) -> bool:
     """Whether all that a line lost is a `toolUseResult` that says nothing to the client, and nothing else changed.
 
     The same as comparing the values exactly, for the commonest edit: the line lost one run of bytes, which reads as
     that one member, and without it the values are equal. False only means that a closer look is needed.
     """
+    (line, whole), (after, rest) = before, changed
     gone = len(line) - len(after)
-    if gone <= 0:
+    if gone <= 0 or whole is None or rest is None or "toolUseResult" in rest:
         return False
     low, high = 0, len(after)
     while low < high:  # the longest common beginning
@@ -294,13 +306,9 @@ def muted(line: bytes, after: bytes) -> bool:
             continue
         try:
             member = strict_loads(b"{" + line[at:end].strip(b",") + b"}")
-            whole, rest = strict_loads(line), strict_loads(after)
         except ValueError:
             continue
-        result = whole.pop("toolUseResult", ABSENT)
-        return bool(list(member) == ["toolUseResult"] and member["toolUseResult"] == result) and (
-            whole == rest and mute(result)
-        )
+        return bool(list(member) == ["toolUseResult"] and whole == rest | member and mute(member["toolUseResult"]))
     return False
 
 

@@ -18,7 +18,7 @@ from tests.home import Home, differences, dump, rebuilt
 
 P = "-home-ana-app"
 SHARDS = 4
-NAMES = {"slice", "memberships", "subagents", "doom", "forget", "meta", "bulk", "optimize", "vacuum"}
+NAMES = {"whole", "slice", "memberships", "subagents", "doom", "forget", "meta", "bulk", "optimize", "vacuum"}
 
 
 def home_in(folder: Path) -> Home:

@@ -263,6 +263,49 @@ def test_a_long_lock_of_another_process(daemon: Daemon) -> None:
     assert not [line for line in daemon.log() if "exception" in line]
 
 
+def begun(daemon: Daemon) -> None:
+    """A Map that holds one session of two: the first index was cut short."""
+    transcript(daemon.root, "two", "a bittern booms")
+    path = transcript(daemon.root, "one", "a heron stands")
+    assert daemon.command("index", str(path)).returncode == 0
+
+
+def test_answers_say_that_the_first_index_is_under_way(daemon: Daemon) -> None:
+    """Every answer, as text, as rows and as JSON, until everything was read once; then none, also after a restart."""
+    begun(daemon)
+    with locked(daemon.map_db):
+        daemon.start(indexed=False)
+        assert until(lambda: daemon.status()["indexing"] is not None)
+        for command, status in (("search bittern --all", 1), ("search heron", 0), ("recent", 0), ("sessions", 0),
+                                ("stats", 0), ("status --oneline", 0), ("status", 0)):  # fmt: skip
+            done = daemon.command(*command.split())
+            assert (done.returncode, done.stderr) == (status, ""), command
+            assert "first index under way" in done.stdout.lower(), command
+        assert "First index under way" in daemon.command("sessions", "--plain").stderr
+        found = json.loads(daemon.command("search", "bittern", "--json").stdout)
+        assert (found["results"], found["indexing"]["first"], found["indexing"]["under_way"]) == ([], True, True)
+        missed = daemon.command("thread", "ffffffff", "--json")
+        assert json.loads(missed.stdout)["error"]["indexing"]["first"] is True
+        assert "Next: first index under way" in missed.stderr and "try again in a while" in missed.stderr
+    assert daemon.finds("bittern") and daemon.settled()
+    for _ in range(2):
+        assert daemon.status()["indexing"] is None
+        assert "indexing" not in daemon.ask("sessions")
+        assert daemon.command("status", "--oneline").stdout.startswith("ok 2 sessions")
+        daemon.stop()
+        daemon.start()
+
+
+def test_a_first_index_that_was_cut_short_is_told_without_a_daemon(daemon: Daemon) -> None:
+    begun(daemon)
+    said = "The first index was not finished; results are of what was read.  Go on with it:  fabled index\n"
+    assert daemon.command("search", "bittern").stdout.endswith(said)
+    assert "Next: the first index was not finished: fabled index" in daemon.command("thread", "ffffffff").stderr
+    assert json.loads(daemon.command("sessions", "--json").stdout)["indexing"] == {"first": True, "under_way": False}
+    assert daemon.command("index").returncode == 0
+    assert "first index" not in daemon.command("search", "bittern").stdout
+
+
 def test_the_end_does_not_wait_for_a_lock(daemon: Daemon) -> None:
     """With a write that hangs at another process's lock, SIGTERM ends the daemon in time and with success."""
     transcript(daemon.root, "one", "a heron stands")

@@ -109,18 +109,38 @@ SLOW: dict[str, Callable[[socket.socket], None]] = {
 }
 
 
+def patiently(serve: Callable[[socket.socket], None]) -> Callable[[socket.socket], None]:
+    """The same to a hook that may have left by then."""
+
+    def served(caller: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            serve(caller)
+
+    return served
+
+
 @pytest.mark.parametrize("serve", SLOW.values(), ids=SLOW)
 @pytest.mark.parametrize("event", ["hook session-start", "statusline"])
 def test_rather_nothing_than_late_or_wrong(tmp_path: Path, event: str, serve: Callable[[socket.socket], None]) -> None:
     """Within the time it has, whatever the daemon does. The limit leaves room for a machine that is busy."""
-
-    def patiently(caller: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # the hook may have left by then
-            serve(caller)
-
-    with listening(tmp_path, patiently):
+    with listening(tmp_path, patiently(serve)):
         said, took = hook(tmp_path, event)
     assert said == b"" and took < 1.5
+
+
+@pytest.mark.parametrize("door", ["hook.run('session-start')", "hook.run('stop')", "hook.statusline()"])
+@pytest.mark.parametrize("serve", [None, SLOW["garbage"]], ids=["no daemon", "garbage"])
+def test_the_clock_is_stopped_before_the_interpreter_ends(
+    tmp_path: Path, door: str, serve: Callable[[socket.socket], None] | None
+) -> None:
+    """The interpreter gives the signal its deadly meaning back on its way out."""
+    program = f"import signal; from fabled.client import hook; {door}; print(signal.getitimer(signal.ITIMER_REAL)[0])"
+    with listening(tmp_path, patiently(serve)) if serve is not None else contextlib.nullcontext():
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=variables(tmp_path), input=given().encode(), capture_output=True,
+            timeout=30,
+        )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == b"0.0"
 
 
 def test_a_stdin_that_never_ends_and_a_full_queue_are_waited_for_no_longer(tmp_path: Path) -> None:
