@@ -10,6 +10,7 @@ therefore come before removals, and a kill between two commits leaves nothing ha
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import stat
@@ -45,22 +46,39 @@ class Indexer:
         self.ledger = ledger
         self._exclude = tuple(exclude)
         self.omit_anew()
-        self._files: dict[str, FileRow] = {}
+        self._rows: tuple[dict[str, FileRow], dict[str, FileRow]] | None = None
         self._failed: dict[str, tuple[Stamp, str]] = {}
         self._random = random.Random()
         self._care = Care(map_)
         self._memberships = Memberships(map_, self.reread)
         self._care.finish_bulk()
-        self._load_files()
+        self._known()
 
-    def _load_files(self) -> None:
-        self._files = {}
-        self._unfinished: dict[str, FileRow] = {}
-        for row in self.map.files():
-            if row.replaces is not None or (row.path in self._files and not row.complete):
-                self._unfinished[row.path] = row
-            else:
-                self._files[row.path] = row
+    @property
+    def _files(self) -> dict[str, FileRow]:
+        """What is stored of each file, by its path."""
+        return self._known()[0]
+
+    @property
+    def _unfinished(self) -> dict[str, FileRow]:
+        """Rows beside those that a rewritten file is read into."""
+        return self._known()[1]
+
+    def _known(self) -> tuple[dict[str, FileRow], dict[str, FileRow]]:
+        if self._rows is None:
+            files: dict[str, FileRow] = {}
+            unfinished: dict[str, FileRow] = {}
+            for row in self.map.files():
+                if row.replaces is not None or (row.path in files and not row.complete):
+                    unfinished[row.path] = row
+                else:
+                    files[row.path] = row
+            self._rows = files, unfinished
+        return self._rows
+
+    def _know_anew(self) -> None:
+        self._rows = None
+        self._known()
 
     def omit_anew(self) -> None:
         """What stays out is another; what the Map has of it goes with the next update that looks there."""
@@ -100,7 +118,7 @@ class Indexer:
             if gone and not totals.stopped:
                 self.map.doom(gone)
             elif gone:
-                self._load_files()  # they stay known, for the next update to see them gone
+                self._know_anew()  # they stay known, for the next update to see them gone
             self._settle(totals)
             self._write_texts()
             for place, _ in todo:
@@ -190,7 +208,7 @@ class Indexer:
     def _start_over(self) -> None:
         """Back to what is stored: nothing that was only gathered may be taken for known, or be stored later."""
         self.map.forget_numbers()
-        self._load_files()
+        self._know_anew()
 
     def _read_gathered(
         self,
@@ -218,7 +236,8 @@ class Indexer:
                 self._failed.pop(place.path, None)
             except (OSError, ValueError, RecursionError) as fault:  # an odd file must not stop the others (RULES 4)
                 reason = (fault.strerror if isinstance(fault, OSError) else None) or f"{type(fault).__name__}: {fault}"
-                if not isinstance(fault, PermissionError):  # rights can be given back without a trace in the stamp
+                # That it was not there for a moment, or rights, or descriptors, passes without a trace in the stamp.
+                if not isinstance(fault, OSError) or fault.errno == errno.EIO:
                     self._failed[place.path] = (stamp, reason)
                 totals.failed.append((place.path, reason))
             done += stamp.size
@@ -506,6 +525,8 @@ class Indexer:
         self.ledger.rest()
         self.vault.forget()
         t.forget_words()
+        # What is known of files was noted one by one, amid all that came and went, whose memory it would keep.
+        self._know_anew()
 
 
 def _facts_at(source: Source, offset: int, length: int, check: bytes) -> t.Facts | None:

@@ -260,10 +260,9 @@ class Vault:
         self._rested = frames
 
     def forget(self) -> None:
-        """Gives up what was kept of the file that was closed last."""
-        if self._rested is not None:
-            self._rested.forget()
-            self._rested = None
+        """Gives up what was kept of files that were read before."""
+        self._frames.clear()
+        self._rested = None
 
     def read(self, path: str, offset: int, length: int) -> bytes:
         """The bytes of one span. Raises OSError where the file cannot be read, EOFError where it ends before."""
