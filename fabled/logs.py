@@ -79,8 +79,19 @@ def _destination(log_file: str, foreground: bool, json_lines: bool) -> tuple[Wri
         return _to_stderr, [_priority_first(as_json)]
     if foreground and sys.stderr.isatty():
         colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        return _to_stderr, [_flat_exception, structlog.dev.ConsoleRenderer(colors=colour)]
+        return _to_stderr, [_flat_exception, _harmless, structlog.dev.ConsoleRenderer(colors=colour)]
     return RotatingFile(log_file).write, [as_json]
+
+
+def _harmless(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
+    """Names of files may hold what a terminal would do instead of show."""
+    return {key: _shown(value) for key, value in event.items()}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in value)
+    return [_shown(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _to_stdout(line: str) -> None:

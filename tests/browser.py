@@ -44,13 +44,16 @@ class Browser:
         self.fetched: list[str] = []
         self._loaded = False
 
-    def open(self, url: str, width: int = 1000) -> None:
+    def open(self, url: str, width: int = 1000, dark: bool = False) -> None:
         """Load a page and wait until it is drawn."""
+        self._session = ""
         target = self._ask("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._ask(f"{domain}.enable")
         self._ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._ask("Emulation.setEmulatedMedia", features=[scheme])
         self._loaded = False
         self._ask("Page.navigate", url=url)
         end = time.monotonic() + 60

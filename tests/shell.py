@@ -74,11 +74,12 @@ class Home:
         interrupt_at: bytes | None = None,
         columns: int = 100,
         answer: tuple[bytes, bytes] | None = None,
+        then: tuple[bytes, bytes] | None = None,
         rows: int = 0,
         **env: str,
     ) -> tuple[int, str]:
         """The command with a real terminal for all three streams; SIGINT when `interrupt_at` has been shown, and the
-        second of `answer` typed when its first has been."""
+        second of `answer` typed when its first has been, then that of `then`."""
         parent, child = pty.openpty()
         if rows:
             fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -101,7 +102,7 @@ class Home:
                     interrupt_at = None
                 if answer is not None and answer[0] in shown:
                     os.write(parent, answer[1])
-                    answer = None
+                    answer, then = then, None
             return process.wait(60), shown.decode(errors="replace").replace("\r\n", "\n")
         finally:
             os.close(parent)

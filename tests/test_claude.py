@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 import fabled
 from fabled.cli import jsonedit
+from fabled.client import absent
 from fabled.errors import Refused
 from fabled.transcript.text import strip_recalled
 from tests.shell import Home, harbour
@@ -201,11 +203,68 @@ def test_status_says_what_is_on_and_what_is_missing(home: Home) -> None:
     value = json.loads(done.stdout)
     assert (done.returncode, value["installed"], value["enabled"], value["on_prompt"]) == (1, True, True, False)
     assert value["hook_ms"] > 0 and value["mcp_ms"] > 0
-    assert value["problems"] == ["the daemon is not running, so nothing is recalled: fabled daemon"]
+    start = absent.start_line(home.env)
+    assert value["problems"] == [f"the daemon is not running, so nothing is recalled: {start}"]
     changed = json.loads(settings(home).read_text())
     changed["enabledPlugins"]["fabled@fabled"] = False
     settings(home).write_text(json.dumps(changed))
     assert "switched off" in home.run("claude", "status").stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"a": ', "is not plain JSON (Expecting value: line 1 column 7)"),
+        ("[]", "holds no JSON object"),
+        (None, "cannot be read: not a regular file"),
+    ],
+)
+def test_settings_that_tell_nothing_are_one_clear_line(home: Home, text: str | None, said: str) -> None:
+    """Broken, of another kind, or a pipe that nobody writes to: named with its reason, by `status` and the doctor."""
+    if text is None:
+        os.mkfifo(settings(home))
+    else:
+        settings(home).write_text(text)
+    done = home.run("claude", "status")
+    told = [one for one in " ".join(done.stdout.split()).split("! ") if "settings.json" in one and said in one]
+    assert done.returncode == 1 and len(told) == 1 and "not installed" not in done.stdout
+    (found,) = (one for one in json.loads(home.run("doctor", "--json").stdout)["checks"] if one["id"] == "claude")
+    assert found["state"] == "failure" and said in found["message"] and found["fix"]
+    assert home.run("claude", "install").returncode in (1, 4)
+
+
+def checked(home: Home, **env: str) -> list[tuple[str, str]]:
+    """What the doctor says of Claude Code: state and message."""
+    value = json.loads(home.run("doctor", "--json", **env).stdout)
+    return [(one["state"], one["message"]) for one in value["checks"] if one["id"] == "claude"]
+
+
+def test_the_doctor_tries_what_the_client_would_run(home: Home) -> None:
+    """Not there, there and answering, of another version, switched off, its program gone, its server mute."""
+    assert checked(home) == [("warning", "the plugin is not installed")]
+    home.run("claude", "install")
+    ((state, said),) = checked(home)
+    assert state == "ok" and re.fullmatch(r"plugin \S+ on, hooks answer in \d+ ms, MCP in \d+ ms", said), said
+    changed = json.loads(settings(home).read_text())
+    settings(home).write_text(json.dumps({**changed, "disableAllHooks": True}))
+    assert checked(home) == [("warning", "Claude Code runs no hooks at all: disableAllHooks is set")]
+    settings(home).write_text(json.dumps({**changed, "enabledPlugins": {}}))
+    assert checked(home) == [("warning", "the plugin is switched off in Claude Code")]
+    settings(home).write_text(json.dumps(changed))
+    folder = home.path / "fabled" / "data" / "claude" / "plugin" / "fabled"
+    manifest = folder / ".claude-plugin" / "plugin.json"
+    manifest.write_text(manifest.read_text().replace(f'"{fabled.__version__}"', '"0.0.1"'))
+    said = f"the plugin that lies there is of 0.0.1, this is {fabled.__version__}"
+    assert checked(home) == [("warning", said)]
+    server = folder / ".mcp.json"
+    server.write_text(server.read_text().replace('"mcp"', '"--version"'))
+    mute = re.compile(r"the plugin's MCP server gives no answer: it ended with status \d+ and no answer")
+    assert [state for state, said in checked(home) if mute.fullmatch(said)] == ["failure"]
+    server.write_text(server.read_text().replace(f'"{sys.prefix}', '"/nowhere'))
+    found = [said for _, said in checked(home)]
+    assert any(said.startswith("the plugin's hook gives no answer: /nowhere/") for said in found), found
+    assert home.run("claude", "install").returncode == 0
+    assert checked(home)[0][0] == "ok"
 
 
 # ── what a model would be given ─────────────────────────────────────────────────────────────────────────────────

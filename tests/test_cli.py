@@ -5,14 +5,19 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import click
 import pytest
 
 from fabled.cli import group
+from fabled.store.files import unopened
 from tests.build import Transcript, make_uuid
+from tests.rights import unprivileged
 from tests.shell import FOLDER, KEYS, Home, harbour, write_much
 
 
@@ -74,6 +79,7 @@ def test_help_brings_in_only_what_it_needs(home: Home) -> None:
         (["thread"], "Missing argument 'ID'"),
         (["config", "pathss"], "Did you mean paths?"),
         (["--frobnicate"], "No such option"),
+        (["status", "--oneline", "--json"], "--oneline and --json exclude each other."),
         (["search", "--sesion", "x"], "fabled: No such option --sesion. Did you mean --session? Next: fabled search"),
         (["search", "--limit"], "requires an argument. Next: fabled search --help"),
         (["search", "--limit", "x", "y"], "'x' is no whole number. Next: fabled search --help"),
@@ -81,12 +87,57 @@ def test_help_brings_in_only_what_it_needs(home: Home) -> None:
         (["claude", "foo"], "There are install, show-context, status, uninstall. Next: fabled claude --help"),
         (["cards", "rnu"], "there is no fabled cards rnu. Did you mean run?"),
         (["index", "/"], "fabled: / lies in none of the transcript folders. Next: fabled config paths shows them"),
+        (
+            ["search", "caf\udce9"],
+            "fabled: the argument caf\\xe9 is not UTF-8; nothing was done. Next: write it in UTF-8",
+        ),
+        (["config", "set", "exclude", "/x\udcff"], "fabled: the argument /x\\xff is not UTF-8; nothing was done."),
+        (["forget", "--project", "x\udcff"], "fabled: the argument x\\xff is not UTF-8"),
+        (["config", "get", "\x1b]0;x\x07"], "fabled: no setting ^[]0;x^G."),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_2(home: Home, arguments: list[str], said: str) -> None:
     done = home.run(*arguments)
     assert (done.returncode, done.stdout.count("\n") if "--json" not in arguments else 0) == (2, 0)
     assert said in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "said"),
+    [
+        (["config", "get", "\x1b[31m\u202e"], {}, "\n  Next: fabled config shows those there are\n"),
+        (
+            ["config", "paths"],
+            {"FABLED_HOME": "/x\x1b[31m\u202e\x9b"},
+            "config_file  /x^[[31m<202E><009B>/config.toml\n",
+        ),
+        (["status"], {}, "  Last seen "),
+        (["export", "7c41e0aa", "-o", "\x1b[31m"], {"FABLED_HOME": "/\x1b[31m"}, "fabled: "),
+        (["spans", "/nowhere/" + "long/" * 20 + "\x1b[31m"], {}, "\n  Next: fabled sessions lists what there is\n"),
+        (["service", "print"], {}, "[Service]"),
+    ],
+)
+def test_no_argument_and_no_setting_steers_a_terminal(
+    home: Home, arguments: list[str], env: dict[str, str], said: str
+) -> None:
+    """On stdout and on stderr; a line that is too long for it is broken by us."""
+    (home.path / "fabled" / "state").mkdir(parents=True)
+    (home.path / "fabled" / "state" / "last-stop").write_text(f"{time.time():.0f} {'it was ended by ' * 5}\x1b[2J\n")
+    shown = home.on_terminal(*arguments, columns=60, **env)[1]
+    assert said in shown and [c for c in shown if c != "\n" and not c.isprintable()] == []
+    assert arguments[0] == "service" or max(map(len, shown.split("\n"))) <= 60
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_help_keeps_to_the_terminal(width: int) -> None:
+    """Of every command and what is below it; only a command that is longer than a line stays as it is."""
+    pages = [group.fabled, *(group.fabled.get_command(click.Context(group.fabled), name) for name in group.COMMANDS)]
+    pages += [below for page in pages[1:] if isinstance(page, click.Group) for below in page.commands.values()]
+    for page in pages:
+        assert page is not None
+        text = page.get_help(click.Context(page, info_name=str(page.name), terminal_width=width))
+        wide = [line for line in text.split("\n") if len(line) > width]
+        assert [line for line in wide if not re.match(r" +(\S+=\S+ )?fabled ", line) or "  " in line.strip()] == []
 
 
 def test_an_error_is_an_object_too_where_json_is_asked_for(home: Home) -> None:
@@ -204,7 +255,7 @@ def test_no_transcripts_yet_is_said(home: Home) -> None:
     home.projects.rmdir()
     done = home.run("index")
     assert done.returncode == 0
-    assert "waiting for ~/claude/projects: the folder does not exist yet" in done.stdout
+    assert "waiting for ~/claude/projects: there is no such folder yet" in done.stdout
 
 
 def test_index_does_not_work_beside_another(home: Home) -> None:
@@ -317,6 +368,34 @@ def test_a_home_that_cannot_be_made_is_one_line(home: Home) -> None:
     done = home.run("index", FABLED_HOME="/proc/fabled")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "cannot be made" in done.stderr and "set FABLED_HOME" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["index", "search x", "check", "terms", "capture", "daemon"])
+def test_an_index_that_cannot_be_opened_is_one_line(home: Home, command: str) -> None:
+    """Here a folder lies in its place: each command names it and ends, and none of them moves it aside."""
+    home.write(harbour())
+    (home.path / "fabled" / "data" / "map.db").mkdir(parents=True)
+    done = home.run(*command.split())
+    told = [one for one in done.stderr.splitlines() if one.startswith("fabled: ")]
+    assert done.returncode == 1 and len(told) == 1 and "map.db cannot be opened: " in told[0], done.stderr
+    assert "Traceback" not in done.stderr and (home.path / "fabled" / "data" / "map.db").is_dir()
+
+
+def test_rights_are_the_reason_where_they_are() -> None:
+    """What may not be read or written is told so, with the command that opens it."""
+    with unprivileged() as folder:
+        path = folder / "map.db"
+        path.write_bytes(b"")
+        for place, mode, said in (
+            (path, 0o000, "you may not read it"), (path, 0o400, "you may not write it"),
+            (folder, 0o500, "its folder cannot be written"), (folder, 0o000, "its folder may not be read"),
+        ):  # fmt: skip
+            before = place.stat().st_mode
+            place.chmod(mode)
+            told = unopened(str(path), OSError("unable to open database file"))
+            place.chmod(before)
+            assert said in told.message and told.hint.startswith("chmod u+") and str(place) in told.hint
+        assert "unable to open" in unopened(str(path), OSError("unable to open database file")).message
 
 
 def test_check_reports_a_damaged_page_as_a_failure(home: Home) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fabled.client import absent
 from tests.build import Transcript, make_uuid
 from tests.shell import KEYS, Home, daemon, harbour, write_much
 
@@ -42,7 +43,8 @@ def answering(request: pytest.FixtureRequest, home: Home) -> Iterator[Home]:
 def talk(home: Home, done: subprocess.CompletedProcess[str]) -> str:
     """What was said on stderr beside the one line that tells that no daemon runs; an error stands alone."""
     running = (home.path / "fabled/run/fabled.sock").exists()
-    note = "fabled is not running: answered from the Map as it was last written (start it: fabled service install)\n"
+    start = absent.start_line(home.env)
+    note = f"fabled is not running: answered from the Map as it was last written (start it: {start})\n"
     assert (note in done.stderr) is not (running or done.stderr.startswith("fabled: "))
     return done.stderr.replace(note, "")
 

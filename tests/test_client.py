@@ -27,7 +27,10 @@ Serve = Callable[[socket.socket], None]
 
 
 def variables(home: Path, **more: str) -> dict[str, str]:
+    """An environment of its own, with a service manager at work as far as that can be seen in it."""
+    (home / "runtime" / "systemd").mkdir(parents=True, exist_ok=True)
     return {
+        "XDG_RUNTIME_DIR": str(home / "runtime"),
         "FABLED_HOME": str(home), "CLAUDE_CONFIG_DIR": str(home / "claude"), "HOME": str(home), "LANG": "C.UTF-8",
         "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **more,
     }  # fmt: skip
@@ -209,6 +212,14 @@ def test_an_installed_service_is_what_to_start(tmp_path: Path) -> None:
     unit.touch()
     done = fabled(tmp_path, "status", HOME=str(tmp_path))
     assert done.stderr == "○ fabled is not running\n  Start it:  fabled service start\n"
+
+
+@pytest.mark.skipif(
+    os.path.isdir("/run/systemd/system") or sys.platform == "darwin", reason="a manager is at work here"
+)
+def test_where_no_service_manager_is_the_daemon_is_what_to_start(tmp_path: Path) -> None:
+    done = fabled(tmp_path, "status", XDG_RUNTIME_DIR=str(tmp_path))
+    assert done.stderr == "○ fabled is not running\n  Start it:  fabled daemon\n"
 
 
 def test_ascii_where_the_locale_has_no_more(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -87,10 +89,10 @@ x = 1
         "config.toml:1: no setting rots. Did you mean roots?",
         "config.toml:5: no setting quiet_seconds. Did you mean watch.quiet_seconds?",
         "config.toml:8: no setting watch.quiet_second. Did you mean watch.quiet_seconds?",
-        "config.toml:10: watch.quiet_seconds: expected float, got str.",
-        "config.toml:11: watch.max_wait_seconds: expected float >= 0.01.",
-        "config.toml:12: watch.sweep_seconds: expected float >= 1.0.",
-        "config.toml:13: watch.heartbeat_seconds: expected float, got bool.",
+        "config.toml:10: watch.quiet_seconds: expected a number, got text.",
+        "config.toml:11: watch.max_wait_seconds: expected a number >= 0.01.",
+        "config.toml:12: watch.sweep_seconds: expected a number >= 1.0.",
+        "config.toml:13: watch.heartbeat_seconds: expected a number, got true or false.",
         "config.toml:16: log.level: expected one of debug, info, warning, error.",
         "config.toml:18: no setting wach. Did you mean watch?",
         "FABLED_LOG_LEVEL: log.level: expected one of debug, info, warning, error.",
@@ -104,9 +106,29 @@ x = 1
     [
         ("roots = []", "config.toml:1: roots is empty. Leave it out to use the client's usual folders."),
         ("\nwatch = 3", "config.toml:2: watch is a table. Write [watch] and its settings below it."),
-        ("watch.quiet_seconds = inf", "config.toml:1: watch.quiet_seconds: expected float <= 60.0."),
+        ("watch.quiet_seconds = inf", "config.toml:1: watch.quiet_seconds: expected a number <= 60.0."),
+        ("roots = 3", "config.toml:1: roots: expected a list, got a whole number."),
+        ("exclude = [4]", "config.toml:1: exclude: expected text, got a whole number in entry 1."),
+        ("# a file of Windows\r\n[log]\r\nlevl = 1\r\n", "config.toml:3: no setting log.levl. Did you mean log.level?"),
         ("watch = { level = 1 }", "config.toml:1: no setting watch.level. Did you mean log.level or prune.level?"),
         ("zzz = 1", "config.toml:1: no setting zzz. fabled.toml.example lists them all."),
+        (
+            '"log.level" = "debug"',
+            "config.toml:1: no setting log.level. Take the quotation marks off, or write level below [log].",
+        ),
+        ("vaults = [\n # ]\n  '/1',\n]\nzzz = 1", "config.toml:5: no setting zzz. fabled.toml.example lists them all."),
+        (
+            "vaults = ['/a']\nroots = [\"/a\\u0000b\"]",
+            "config.toml:2: roots: '/a\\x00b' holds a NUL, which no path can.",
+        ),
+        ('\nvaults = ["/\\u0000"]', "config.toml:2: vaults: '/\\x00' holds a NUL, which no path can."),
+        (
+            'exclude = ["/\\u0000"]',
+            "config.toml:1: exclude: '/\\x00' is neither an absolute path nor a folder's name.",
+        ),
+        ("\ufeffexclude = []", "config.toml:1: begins with a byte order mark. Save the file as UTF-8 without one."),
+        ("x = " + "[" * 3_000, "config.toml: cannot be taken in: lists or tables nested too deeply."),
+        ("x = " + "1" * 9_000, "config.toml: cannot be taken in: a number too long."),
         (
             "[watch]\nquiet_seconds = 3",
             "config.toml:2: watch.max_wait_seconds (2) is shorter than watch.quiet_seconds (3). "
@@ -116,6 +138,22 @@ x = 1
 )
 def test_a_fault_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
     assert problems(tmp_path, text) == [said]
+
+
+def test_a_file_of_any_length_is_read_a_few_times_only(tmp_path: Path) -> None:
+    """The line of each of a thousand problems is told, and the parser sees the file no more than three times."""
+    text = "# mine\n" + "".join(f"odd_{number} = [\n  {number},\n]\n" for number in range(1_000))
+    parse, seen = tomllib.loads, 0
+
+    def counted(part: str) -> dict[str, Any]:
+        nonlocal seen
+        seen += len(part)
+        assert seen <= 3 * len(text)
+        return parse(part)
+
+    with mock.patch.object(tomllib, "loads", counted):
+        found = problems(tmp_path, text)
+    assert [one.partition(": ")[0] for one in found] == [f"config.toml:{2 + 3 * n}" for n in range(1_000)]
 
 
 def test_text_that_is_no_toml_is_named_with_its_line(tmp_path: Path) -> None:
@@ -174,7 +212,7 @@ def test_the_example_tells_the_bounds_that_are_checked(tmp_path: Path) -> None:
             assert getattr(load(tmp_path, f"[watch]\n{loose}{name} = {value}"), name) == float(value)
         for value in (float(low) / 2, float(high) * 1.01):
             assert (
-                f"config.toml:{3 if loose else 2}: watch.{name}: expected float"
+                f"config.toml:{3 if loose else 2}: watch.{name}: expected a number"
                 in problems(tmp_path, f"[watch]\n{loose}{name} = {value}")[0]
             )
 
@@ -251,4 +289,7 @@ def test_a_real_process_agrees_too(tmp_path: Path) -> None:
 
 def test_a_size_beyond_all_disks_is_refused(tmp_path: Path) -> None:
     """It would not fit into a question to the Map."""
-    assert "prune.min_bytes: expected int <= " in problems(tmp_path, "[prune]\nmin_bytes = 9300000000000000000")[0]
+    assert (
+        "prune.min_bytes: expected a whole number <= "
+        in problems(tmp_path, "[prune]\nmin_bytes = 9300000000000000000")[0]
+    )

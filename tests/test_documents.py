@@ -100,7 +100,7 @@ def test_the_exit_statuses_are_those_of_the_errors() -> None:
     faults = {kind.exit for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)}
     assert told == faults | {0, 130}
     help_text = fabled.get_help(click.Context(fabled, info_name="fabled"))
-    assert {int(number) for number in re.findall(r"(\d+) [a-z]", help_text.partition("Exit status:")[2])} == told
+    assert {int(number) for number in re.findall(r"(\d+)\s+[a-z]", help_text.partition("Exit status:")[2])} == told
 
 
 def test_every_warning_is_explained() -> None:

@@ -111,7 +111,8 @@ def test_json_lines_go_to_stdout_where_asked(tmp_path: Path) -> None:
 def test_a_terminal_gets_lines_for_people(tmp_path: Path) -> None:
     """A real terminal on stderr: readable, in colour unless NO_COLOR, and a traceback as usual."""
     body = (
-        "log.warning('index.done', records=12); log.info('routine')\ntry: 1/0\nexcept Exception: log.exception('oops')"
+        "log.warning('index.done', records=12, path='/a\\x1b]0;b\\x07'); log.info('routine')\n"
+        "try: 1/0\nexcept Exception: log.exception('oops')"
     )
     script = SCRIPT.format(body=body, foreground=True, json_lines=False)
     shown = {}
@@ -132,6 +133,7 @@ def test_a_terminal_gets_lines_for_people(tmp_path: Path) -> None:
         shown[no_colour] = data.decode()
     assert "\x1b[" in shown[""] and "\x1b[" not in shown["1"]
     assert "index.done" in shown["1"] and "records=12" in shown["1"]
+    assert all("\x1b]" not in text and "\x07" not in text for text in shown.values())
     assert "routine" not in shown["1"]
     assert "Traceback (most recent call last):" in shown["1"] and "ZeroDivisionError: division by zero" in shown["1"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabled import present
-from fabled.present import terminal
+from fabled.present import columns, stats, terminal
 from fabled.present.terminal import Style
 
 NOW = 1_794_494_460.0  # 2026-11-12 14:41 UTC
@@ -86,17 +87,17 @@ def test_search_shows_rank_id_date_title_score_and_size() -> None:
     small = hit(thread="b20f9a01-x", title="", score=4.6, turns=1, est_tokens=230, snippet="x", highlights=[])
     value = search(hit(), small)
     assert present.text("search", value, replace(PLAIN, width=100)) == (
-        "2 of 18 threads, 41 ms                              project ~/src/indexer  (--all for every project)\n"
+        "2 of 18 threads, 41 ms                  project ~/src/indexer  (--all for every project)\n"
         "\n"
-        " 1  7c41e0aa  11 Nov  fix lost events after sleep   9.2  ██████████   14 turns  ~5.1k tok\n"
+        " 1  7c41e0aa  11 Nov  fix lost events after sleep   9.2  ██████████  14 turns  ~5.1k tok\n"
         "    one writer thread drains the queue\n"
-        " 2  b20f9a01  11 Nov  (no title)                    4.6  █████          1 turn   ~230 tok\n"
+        " 2  b20f9a01  11 Nov  (no title)                    4.6  █████        1 turn    ~230 tok\n"
         "    x\n"
         "\n"
         "Open one:  fabled thread 7c41e0aa\n"
-        "narrow:  --file '*.py'  --tool Bash  --role user  --project NAME\n"
+        "Narrow:    --file '*.py'  --tool Bash  --role user  --project NAME\n"
     )
-    assert " 1  7c41e0aa  11 Nov  fix lost events after sleep   14 turns\n" in present.text(
+    assert " 1  7c41e0aa  11 Nov  fix lost events after sleep  14 turns\n" in present.text(
         "search", value, replace(PLAIN, width=62)
     )
 
@@ -244,7 +245,7 @@ def test_a_result_never_wraps(nasty: str, width: int) -> None:
     """A line longer than the terminal would tear the columns apart."""
     value = search(hit(title=nasty * 3, snippet=nasty * 9), scope={"project": None})
     lines = present.text("search", value, replace(PLAIN, width=width)).splitlines()
-    assert [line for line in lines if terminal.cells(line) > max(width, 66)] == []
+    assert [line for line in lines if columns.cells(line) > max(width, 66)] == []
 
 
 @pytest.mark.parametrize(
@@ -307,14 +308,32 @@ def test_moments_are_exact_to_the_millisecond() -> None:
 
 
 def test_wide_characters_take_two_columns_and_are_cut_whole() -> None:
-    assert terminal.cells("日本e\u0301") == 5
-    assert terminal.fit("日本語", 6) == "日本語"
-    assert terminal.fit("日本語", 5) == "日本…"
-    assert terminal.fit("日本語", 4) == "日…"
-    assert terminal.pad("日", 4) == "日  "
+    assert columns.cells("日本e\u0301") == 5
+    assert columns.fit("日本語", 6) == "日本語"
+    assert columns.fit("日本語", 5) == "日本…"
+    assert columns.fit("日本語", 4) == "日…"
+    assert columns.pad("日", 4) == "日  "
 
 
-def test_wishes_of_strangers_do_no_harm() -> None:
-    assert Style.wished({"width": 10**9, "color": "yes", "form": 3, "utf8": None}, NOW) == Style(
-        color=False, width=1000, utf8=True, now=NOW, form="3"
-    )
+# Bars
+
+
+@pytest.mark.parametrize(("width", "shown"), [(60, 3), (70, 5), (80, 6), (200, 6)])
+def test_rows_of_stats_have_bars_on_every_terminal(width: int, shown: int) -> None:
+    """As long as their part of the largest, to an eighth; what is nothing in every row gives way first."""
+    each = {
+        "sessions": 1,
+        "threads": 2,
+        "vault_bytes": 10,
+        "saved_bytes": 10,
+        "recalled": 0,
+        "activity": [0] * 29 + [1],
+    }
+    written = (8_000, 4_000, 1_000, 1, 0)
+    rows = [{**each, "project": f"/home/ana/src/project-{number}", "written_bytes": number} for number in written]
+    lines = stats.stats({"by": "project", "rows": rows, "total": 9}, Style(width=width))
+    assert len(lines[0].split()) == 1 + shown and all(columns.cells(line) <= width for line in lines)
+    bars = [re.search("[█▉▊▋▌▍▎▏]*", line[len(lines[0]) + 2 :])[0] for line in lines[1:6]]  # type: ignore[index]
+    lengths = [8 * bar.count("█") + sum("▏▎▍▌▋▊▉".find(sign) + 1 for sign in bar) for bar in bars]
+    assert lengths == [lengths[0], lengths[0] // 2, lengths[0] // 8, 1, 0] and lengths[0] >= 64
+    assert "4 more" in lines[6]

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from fabled import present
-from fabled.present.terminal import Style, cells
+from fabled.present.columns import cells
+from fabled.present.terminal import Style
 
 NOW = 1_794_494_460.0  # 2026-11-12 14:41 UTC
 PLAIN = Style(color=False, width=100, utf8=True, now=NOW, home="/home/ana")
@@ -176,7 +177,7 @@ def test_a_capture_tells_what_is_kept_and_what_failed() -> None:
         "seconds": 0.61,
     }
     assert present.text("capture", value, PLAIN) == (
-        "6513270e  v0-raw and 1 file beside it   76.8 MB (22.6 MB packed)\n"
+        "6513270e  v0-raw and 1 file beside it  76.8 MB  (22.6 MB packed)\n"
         "2 files kept, 76.8 MB (22.6 MB packed) in 0.6 s; 1 unchanged.\n"
         "1 older generation removed: newer ones begin with all their bytes\n"
         "not kept: ~/x.jsonl: no space\n"

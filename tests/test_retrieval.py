@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -424,6 +425,28 @@ def test_a_prompt_taken_back_is_a_branch(home: Home, ask: Ask) -> None:
     assert [turn["label"] for turn in other["turns"]] == ["main", "main"]
 
 
+def test_what_is_left_out_of_a_huge_record_is_told(home: Home, ask: Ask) -> None:
+    """A result of megabytes shows its beginning and end, how much went between them, and which block has it all; a
+    large picture keeps its size."""
+    one = talk()
+    one.user("print it")
+    call = one.call("Bash", {"command": "cat log"})
+    huge = one.result(call, "first line\n" + "a line of the log\n" * 300_000 + "last line")
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO" * 1_500_000}}
+    one.result(one.call("Read", {"file_path": "/x.png"}), [picture])
+    put(home, one)
+    text, image = (
+        turn for turn in ask("thread", id=one.records[0]["promptId"], budget=0)["turns"] if turn["role"] == "tool"
+    )
+    marker = f"[truncated — fabled block {huge['uuid']}]"
+    assert text["truncated"] and text["text"].startswith("first line") and text["text"].endswith(f"last line\n{marker}")
+    gone = int(re.search(r"…\[([0-9,]+) bytes left out\]…", text["text"])[1].replace(",", ""))  # type: ignore[index]
+    shown = len(text["text"]) - len(f"…[{gone:,} bytes left out]…\n{marker}")
+    # The content is cut as JSON has it, where each newline is two bytes.
+    assert gone + shown + text["text"].count("\n") - 1 == len(json.dumps(huge["message"]["content"][0]["content"])) - 2
+    assert (image["text"], image["truncated"]) == ("[image, image/png, 4,500,000 bytes]", False)
+
+
 def test_a_thread_has_one_title_and_one_count_of_turns_in_every_answer(home: Home, ask: Ask) -> None:
     """What is called /review and has six turns is so wherever it is named: thoughts count, a queued text that a
     prompt repeats does not, an abandoned branch does, a subagent's turns are told apart."""
@@ -462,6 +485,19 @@ def test_a_thread_has_one_title_and_one_count_of_turns_in_every_answer(home: Hom
     }  # fmt: skip
     names = {name: one["title"] for name, one in told.items()}
     assert names == dict.fromkeys(names, "/review the plover's nest")
+
+
+def test_a_thread_that_is_a_subagents_counts_its_turns(home: Home, ask: Ask) -> None:
+    """What nobody launched, as far as is known, is a thread of its own: in lists it has as many turns as it shows."""
+    side = Transcript(session=make_uuid("s1"), agent="a1b2", sidechain=True)
+    side.user("count the stilts", promptId=make_uuid("of nobody"))
+    side.assistant("Seven stilts.")
+    home.write(f"{APP}/{side.session}/subagents/agent-a1b2.jsonl", side.data)
+    home.index()
+    (row,) = ask("search", query="stilts", all=True)["results"]
+    whole = ask("thread", id=row["thread"], budget=0)
+    assert len(whole["turns"]) == whole["total_turns"] == row["turns"] == 2
+    assert row["est_tokens"] == whole["total_tokens"] > 0
 
 
 def test_records_without_thread_are_listed(home: Home, ask: Ask) -> None:

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from fabled.cli import manual
-from tests.build import make_uuid
+from fabled.indexer.projects import encode_folder
+from tests.build import Transcript, make_uuid
 from tests.shell import ROOT, Home, daemon, harbour
 
 SESSION = make_uuid("harbour")
+ODD = "/srv/it's $(touch ran), `*` \\x"
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +25,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     """A home with a daemon, and `fabled` on the PATH."""
     made = Home(tmp_path_factory.mktemp("c"))
     made.write(harbour())
+    odd = Transcript(make_uuid("odd name"), cwd=ODD)
+    odd.user("what a name")
+    made.write(odd, encode_folder(ODD))
     program = made.path / "bin" / "fabled"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m fabled "$@"\n')
@@ -30,6 +35,32 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     made.env["PATH"] = f"{program.parent}{os.pathsep}{made.env['PATH']}"
     with daemon(made):
         yield made
+
+
+HOSTILE = ("/srv/h/$(touch pwned)", "/srv/h/`touch pwned`", "/srv/h/x;touch pwned", "/srv/h/a b'\"\\c", "/srv/h/n\nx",
+           "/srv/h/\x1b[31mred", "/srv/h/c:d=e")  # fmt: skip
+
+
+def test_a_name_is_one_word_and_never_a_command(home: Home, tmp_path: Path) -> None:
+    """What bash puts into the line for a folder, whatever it is called, is that folder's name and nothing else."""
+    script = (
+        "source <(fabled completion bash)\nCOMP_WORDS=(fabled search --project /srv/h/)\nCOMP_CWORD=3\n"
+        '_fabled_completion fabled\nfor one in "${COMPREPLY[@]}"; do eval "printf \'%s\\n\' $one"; done\n'
+    )
+    other = Home(tmp_path)
+    for number, name in enumerate(HOSTILE):
+        talk = Transcript(make_uuid(f"hostile {number}"), cwd=name)
+        talk.user("nothing")
+        other.write(talk, encode_folder(name))
+    folder = tmp_path / "here"
+    folder.mkdir()
+    env = {**other.env, "PATH": home.env["PATH"]}
+    with daemon(other):
+        done = subprocess.run(
+            ["bash", "-c", script], env=env, cwd=folder, capture_output=True, text=True, timeout=60, check=True
+        )
+    assert sorted(done.stdout.splitlines()) == sorted(name for name in HOSTILE if name.isprintable())
+    assert list(folder.iterdir()) == []
 
 
 def in_bash(home: Home, *words: str) -> list[str]:
@@ -40,21 +71,34 @@ def in_bash(home: Home, *words: str) -> list[str]:
     )
     done = subprocess.run(["bash", "-c", script], env=home.env, capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == ""
-    return done.stdout.split()
+    return [word for word in done.stdout.splitlines() if word]
+
+
+def test_a_name_is_inserted_as_a_name(home: Home) -> None:
+    """Whatever a project is called, bash runs nothing of it and gets all of it; fish has it with its comma."""
+    (found,) = in_bash(home, "stats", "--project", "/srv")
+    said = subprocess.run(
+        ["bash", "-c", f"printf %s {found}"], cwd=home.path, capture_output=True, text=True, check=True
+    )
+    assert said.stdout == ODD and not (home.path / "ran").exists()
+    if shutil.which("fish") is not None:
+        script = "fabled completion fish | source; complete --do-complete 'fabled stats --project /srv'"
+        done = subprocess.run(["fish", "-c", script], env=home.env, capture_output=True, text=True, timeout=60)
+        assert ODD in done.stdout, done
 
 
 def test_bash_completes_commands_options_ids_projects_and_settings(home: Home) -> None:
     """Each where it may stand; ids and names come from the running daemon."""
     assert {"search", "sessions", "service"} & set(in_bash(home, "se")) >= {"search", "sessions"}
     assert in_bash(home, "prune", SESSION[:4]) == [SESSION]
-    assert in_bash(home, "generations", "") == [SESSION]
+    assert set(in_bash(home, "generations", "")) == {SESSION, make_uuid("odd name")}
     assert in_bash(home, "search", "--project", "/home/a") == ["/home/ana/app"]
     assert in_bash(home, "search", "--project", "ap") == ["app"]
     assert in_bash(home, "config", "set", "prune.min_b") == ["prune.min_bytes"]
     assert in_bash(home, "config", "se") == ["set"]
     assert "--by" in in_bash(home, "stats", "--b")
     assert in_bash(home, "stats", "--by", "d") == ["day"]
-    (thread,) = in_bash(home, "thread", "")
+    thread = in_bash(home, "thread", "")[0]
     assert in_bash(home, "export", thread[:3]) == [thread]
 
 

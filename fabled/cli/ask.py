@@ -40,16 +40,21 @@ def show_running(
 ) -> int:
     """Print the daemon's answer as it comes; raises connect.Down where none runs."""
     reply = _request(method, params, form, utc, seconds)
-    (edge.show if form == "text" else edge.put)(reply.body)
+    if form == "json":
+        edge.put_json_text(reply.body.decode("utf-8", "backslashreplace"))
+    else:
+        (edge.show if form == "text" else edge.put)(reply.body)
     return reply.exit or 0
 
 
-def fetch(method: str, params: Params, seconds: float | None = ANSWER_SECONDS) -> dict[str, Any]:
-    """The answer as a value, from wherever it can be had."""
+def fetch(
+    method: str, params: Params, seconds: float | None = ANSWER_SECONDS, *, quiet: bool = False
+) -> dict[str, Any]:
+    """The answer as a value, from wherever it can be had; `quiet`: without a word of where that was."""
     try:
         return fetch_running(method, params, seconds)
     except connect.Down:
-        return _without_daemon(method, params)
+        return _without_daemon(method, params, quiet)
 
 
 def fetch_running(method: str, params: Params, seconds: float | None) -> dict[str, Any]:
@@ -91,6 +96,7 @@ def exit_of(method: str, value: Mapping[str, Any]) -> int:
 
 
 def _request(method: str, params: Params, form: str, utc: bool, seconds: float | None) -> connect.Reply:
+    _sound(params)
     wishes = json.loads(connect.wishes(os.environ, form, utc))
     request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "as": wishes}}
     try:
@@ -104,6 +110,14 @@ def _request(method: str, params: Params, form: str, utc: bool, seconds: float |
     if reply.refused:
         raise _told(reply.head)
     return reply
+
+
+def _sound(params: Params) -> None:
+    """Raises BadRequest for bytes of an argument that are no text: they could neither be sent nor be found."""
+    for value in params.values():
+        for word in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(word, str):
+                edge.text_of(word)
 
 
 def _told(head: bytes) -> FabledError:
@@ -124,10 +138,11 @@ def _told(head: bytes) -> FabledError:
     return fault
 
 
-def _without_daemon(method: str, params: Params) -> dict[str, Any]:
+def _without_daemon(method: str, params: Params, quiet: bool = False) -> dict[str, Any]:
     from fabled import answers, config
     from fabled.cli.here import reading, written_to
 
+    _sound(params)
     settings = config.load(os.environ)
     with reading(settings) as reader:
         unfinished = answers.unfinished(reader)
@@ -142,6 +157,8 @@ def _without_daemon(method: str, params: Params) -> dict[str, Any]:
                 told = fault.indexing = unfinished["indexing"]
                 fault.hint = present.not_yet(told, fault.hint)
             raise
+    if quiet:
+        return value
     start = absent.start_line(os.environ)
     edge.note(f"fabled is not running: answered from the Map as it was last written (start it: {start})")
     return value

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import difflib
 import os
-import subprocess
-import time
 from typing import Any
 
 import click
 
-from fabled.cli import ask, edge, options, plugin
+from fabled.cli import ask, edge, options, plugin, standing
+from fabled.client import absent
 from fabled.errors import FabledError
-from fabled.present.terminal import count, path, plural, tokens
-
-TRIAL_SECONDS = 5.0
+from fabled.present.terminal import path, plural, tokens
 
 
 @click.group(invoke_without_command=True, cls=options.Helpful)
@@ -46,25 +43,23 @@ def install(only_print: bool, statusline: bool, as_json: bool) -> int:
         if as_json:
             edge.put_json({"changed": False, "settings": spot.settings, "folder": spot.folder, "files": sorted(files)})
             return 0
-        edge.put_text(
-            _difference(change)
-            + "".join(
-                f"\n# {spot.folder}/{name}\n{data.decode()}" for name, data in files.items() if name.endswith(".json")
-            )
+        shown = _difference(change) + "".join(
+            f"\n# {spot.folder}/{name}\n{data.decode()}" for name, data in files.items() if name.endswith(".json")
         )
+        edge.document(shown.encode("utf-8", "backslashreplace"))
         return 0
     plugin.install(spot, os.environ, change)
     if as_json:
         edge.put_json({"changed": change.needed, "settings": spot.settings, "folder": spot.folder})
         return 0
     style = edge.style()
-    edge.put_text(
-        f"✓ plugin {plugin.NAME} {_version()} added (hooks, MCP server, skill and command recall)\n"
-        f"  settings  {path(spot.settings, style)}{'' if change.needed else ' (had it already)'}\n"
-        f"  plugin    {path(spot.folder, style)}\n"
-        "  Sessions that begin from now on have it.  What they are given:  fabled claude show-context\n"
-        "  The prompt hook is off.  On:  on_prompt = true under [recall] of the configuration\n"
-        "  Take it away:  fabled claude uninstall\n"
+    edge.say(
+        f"✓ plugin {plugin.NAME} {_version()} added (hooks, MCP server, skill and command recall)",
+        f"  settings  {path(spot.settings, style)}{'' if change.needed else ' (had it already)'}",
+        f"  plugin    {path(spot.folder, style)}",
+        "  Sessions that begin from now on have it.  What they are given:  fabled claude show-context",
+        "  The prompt hook is off.  On:  on_prompt = true under [recall] of the configuration",
+        "  Take it away:  fabled claude uninstall",
     )
     return 0
 
@@ -81,7 +76,7 @@ def uninstall(only_print: bool, as_json: bool) -> int:
     spot = _spot()
     change = plugin.taken(spot)
     if only_print:
-        edge.put_text(_difference(change))
+        edge.document(_difference(change).encode("utf-8", "backslashreplace"))
         return 0
     there = os.path.isdir(spot.folder)
     plugin.uninstall(spot, change)
@@ -89,7 +84,7 @@ def uninstall(only_print: bool, as_json: bool) -> int:
         edge.put_json({"changed": change.needed or there, "settings": spot.settings})
     else:
         said = "✓ plugin removed" if change.needed or there else "The plugin was not installed"
-        edge.put_text(f"{said}. Your history stays where it is.\n")
+        edge.say(f"{said}. Your history stays where it is.")
     return 0
 
 
@@ -105,35 +100,28 @@ def status(as_json: bool) -> int:
 
     spot = _spot()
     wanted = config.load(os.environ).recall
-    named, enabled = plugin.is_on(spot)
+    found = standing.look(spot, os.environ)
     value: dict[str, Any] = {
-        "installed": named and os.path.isdir(spot.folder),
-        "enabled": enabled,
+        "installed": found.installed,
+        "enabled": found.enabled,
         "settings": spot.settings,
         "folder": spot.folder,
         "version": _version(),
+        "plugin_version": found.version,
         "on_start": wanted.on_start,
         "on_prompt": wanted.on_prompt,
-        "hook_ms": None,
-        "mcp_ms": None,
+        "hook_ms": found.hook.ms if found.hook is not None else None,
+        "mcp_ms": found.mcp.ms if found.mcp is not None else None,
         "daemon": _daemon(),
     }
-    problems = []
-    if not value["installed"]:
-        problems.append("the plugin is not installed: fabled claude install")
-    elif not enabled:
-        problems.append("the plugin is switched off in Claude Code: claude plugin enable fabled@fabled")
-    if value["installed"]:
-        value["hook_ms"], value["mcp_ms"] = _trial("hook", "stop"), _trial("mcp")
-        if value["hook_ms"] is None or value["mcp_ms"] is None:
-            problems.append("its commands do not run: fabled claude install writes them anew")
+    problems = [f"{one.said}: {one.fix}" for one in standing.problems(found)]
     if not value["daemon"]:
-        problems.append("the daemon is not running, so nothing is recalled: fabled daemon")
+        problems.append(f"the daemon is not running, so nothing is recalled: {absent.start_line(os.environ)}")
     value["problems"] = problems
     if as_json:
         edge.put_json(value)
     else:
-        edge.put_text(_told(value))
+        edge.say(*_told(value))
     return 1 if problems else 0
 
 
@@ -181,8 +169,8 @@ def show_context(
     if as_json:
         edge.put_json(value)
     elif value["text"]:
-        edge.put_text(value["text"] + "\n")
-        edge.note(f"{tokens(value['est_tokens'])}, {count(value['chars'])} characters")
+        edge.document(f"{value['text']}\n".encode("utf-8", "backslashreplace"))
+        edge.note(f"{tokens(value['est_tokens'])}, {plural(value['chars'], 'character')}")
     else:
         edge.note("Nothing: a model would be given no text here.")
     return 0 if value["text"] else 1
@@ -244,32 +232,20 @@ def _daemon() -> bool:
     return True
 
 
-def _trial(*arguments: str) -> float | None:
-    """Milliseconds that one of the plugin's commands takes from start to end; None if it fails."""
-    begun = time.monotonic()
-    try:
-        done = subprocess.run(
-            [*plugin.command(), *arguments], input=b"", capture_output=True, timeout=TRIAL_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return round((time.monotonic() - begun) * 1000, 1) if done.returncode == 0 and not done.stdout else None
-
-
-def _told(value: dict[str, Any]) -> str:
+def _told(value: dict[str, Any]) -> list[str]:
     style = edge.style()
     lines = []
     if value["installed"]:
         times = [f"{name} {value[key]:.0f} ms" for name, key in (("hooks", "hook_ms"), ("MCP", "mcp_ms")) if value[key]]
         state = "on" if value["enabled"] else "off"
-        lines.append(f"plugin     fabled {value['version']}, {state}; {', '.join(times)}")
+        lines.append(f"plugin     fabled {value['plugin_version']}, {', '.join([state, *times])}")
         told = [name for name, on in (("session start", value["on_start"]), ("prompts", value["on_prompt"])) if on]
         lines.append(f"recalls    {' and '.join(told) or 'nothing by itself'}")
     lines.append(f"settings   {path(value['settings'], style)}")
     lines.append(f"daemon     {'running' if value['daemon'] else 'not running'}")
     if value["problems"]:
         lines += ["", *(f"! {problem}" for problem in value["problems"]), plural(len(value["problems"]), "problem")]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _difference(change: plugin.Change) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from fabled.cli import edge, history, options
+from fabled.present.terminal import short
 
 QUESTION = "why did we drop the retry queue"
 
@@ -32,7 +33,7 @@ def demo(as_json: bool) -> int:
     with tempfile.TemporaryDirectory(prefix="fabled-demo-") as home:
         _write(Path(home) / "claude" / "projects")
         if not as_json:
-            edge.put_text("Three invented projects of one developer, some forty records, in a temporary home.\n")
+            edge.say("Three invented projects of one developer, some forty records, in a temporary home.")
         steps = []
         for arguments in (["index"], ["search", QUESTION], ["thread", "", "--subagents"]):
             if arguments[0] == "thread":
@@ -41,14 +42,14 @@ def demo(as_json: bool) -> int:
             steps.append({"command": step.args[3:], "exit": step.returncode, "output": step.stdout.decode()})
             if not as_json:
                 shown = " ".join(f'"{word}"' if " " in word else word for word in arguments)
-                edge.put_text(f"\n{style.bold(f'$ fabled {shown}')}\n")
+                edge.say("", style.bold(f"$ fabled {shown}"))
                 edge.put(step.stdout)
                 if step.returncode != 0:
                     edge.put(step.stderr)
     if as_json:
         edge.put_json({"steps": steps})
     else:
-        edge.put_text("\nThat home is gone again. On your own transcripts:  fabled daemon  (or make run)\n")
+        edge.say("", "That home is gone again. On your own transcripts:  fabled daemon  (or make run)")
     return 0 if all(step["exit"] == 0 for step in steps) else 1
 
 
@@ -79,4 +80,4 @@ def _run(home: str, arguments: list[str]) -> subprocess.CompletedProcess[bytes]:
 
 def _best_thread(home: str) -> str:
     found = _run(home, ["search", "--json", "--limit", "1", QUESTION])
-    return str(json.loads(found.stdout)["results"][0]["thread"])
+    return short(str(json.loads(found.stdout)["results"][0]["thread"]))

@@ -24,6 +24,8 @@ import click
 from fabled.client import connect, streams
 from fabled.errors import Ambiguous, BadConfig, BadRequest, FabledError, NotFound, OutputFault
 from fabled.present import Style, visible
+from fabled.present.columns import cells
+from fabled.present.terminal import finish
 
 INTERRUPTED = 130
 
@@ -46,7 +48,7 @@ def run(command: click.Command, arguments: Sequence[str]) -> int:
             sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except (click.Abort, KeyboardInterrupt):
-        streams.tell("fabled: interrupted")
+        beside("fabled: interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         silence()  # the reader (`head`, a pager) has seen enough
@@ -77,19 +79,22 @@ def _tell(fault: click.ClickException | FabledError, arguments: Sequence[str]) -
         error["indexing"] = dict(fault.indexing)
     if wants_json(arguments) and not isinstance(fault, OutputFault):
         put_json({"error": error})
-    streams.tell("\n".join(line for line in _lines(fault) if line))
+    beside(*(line for line in _lines(fault) if line))
     return fault.exit
 
 
 def _lines(fault: FabledError) -> list[str]:
     """One line; a configuration has a line for each of its problems."""
-    hint = f"Next: {visible(fault.hint)}" if fault.hint else ""
+    hint = f"Next: {fault.hint}" if fault.hint else ""
     if isinstance(fault, BadConfig):
         many = "a problem" if len(fault.problems) == 1 else f"{len(fault.problems)} problems"
-        return [f"fabled: the configuration has {many}:", *(f"  {visible(one)}" for one in fault.problems), hint]
+        return [f"fabled: the configuration has {many}:", *(f"  {_flat(one)}" for one in fault.problems), hint]
     message = _flat(fault.message)
-    stop = "" if message.endswith((".", "?", "!")) else "."
-    return [f"fabled: {message}{stop} {hint}".rstrip()]
+    stop = "" if message.rstrip(")").endswith((".", "?", "!")) else "."
+    said, style = f"fabled: {message}{stop}", _aside()
+    if hint and style.folds and cells(f"{said} {_flat(hint)}") > style.width:
+        return [said, f"  {_flat(hint)}"]
+    return [f"{said} {_flat(hint)}".rstrip()]
 
 
 def _flat(message: str) -> str:
@@ -115,6 +120,16 @@ def _usage_hint(fault: click.UsageError, arguments: Sequence[str]) -> str:
     if isinstance(fault, click.NoSuchOption) and asked == "fabled search":
         return f"{asked} --help; a query that begins with a minus follows --"
     return f"{asked} --help"
+
+
+def text_of(word: str) -> str:
+    """An argument that is text. Raises BadRequest for one that is not UTF-8."""
+    try:
+        word.encode("utf-8")
+    except UnicodeEncodeError:
+        said = word.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        raise BadRequest(f"the argument {said} is not UTF-8; nothing was done", "write it in UTF-8") from None
+    return word
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
@@ -197,7 +212,27 @@ def silence() -> None:
 
 
 def put_text(text: str) -> None:
+    """A text that is finished already, or for a program."""
     put(text.encode("utf-8", "backslashreplace"))
+
+
+def say(*lines: str) -> None:
+    """Lines for a person, to stdout."""
+    put_text(finish(lines, style()))
+
+
+def document(text: bytes) -> None:
+    """What somebody wrote, to stdout: byte for byte, but to a terminal without what would steer it."""
+    if on_terminal():
+        put_text(visible(text.decode("utf-8", "backslashreplace")))
+    else:
+        put(text)
+
+
+def steers(text: bytes) -> bool:
+    """Whether there is in it what a terminal would not show but do."""
+    said = text.decode("utf-8", "backslashreplace")
+    return visible(said) != said
 
 
 def put_json(value: Mapping[str, Any]) -> None:
@@ -207,12 +242,31 @@ def put_json(value: Mapping[str, Any]) -> None:
 
 def put_json_line(value: Mapping[str, Any]) -> None:
     """A value as it is, where there is one on each line."""
-    put_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+    put_json_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def put_json_text(text: str) -> None:
+    """JSON that is text already; on a terminal, what would steer it leaves as the escape that means the same."""
+    if on_terminal():
+        text = re.sub(
+            r"[^ -~\n\t]", lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text
+        )
+    put_text(text)
 
 
 def note(text: str) -> None:
     """A word to the person, beside the data."""
-    streams.tell(visible(text))
+    beside(*text.split("\n"))
+
+
+def beside(*lines: str) -> None:
+    """Lines for a person, to stderr; only a terminal has them broken."""
+    streams.tell(finish(lines, _aside()).removesuffix("\n"))
+
+
+def typed(text: str) -> str:
+    """What a person types in answer."""
+    return str(click.prompt(visible(text), default="", show_default=False, err=True))
 
 
 def style(form: str = "text", utc: bool = False) -> Style:
@@ -220,9 +274,16 @@ def style(form: str = "text", utc: bool = False) -> Style:
     return Style(
         color=connect.colour(os.environ),
         width=connect.width(os.environ),
+        folds=connect.folds(os.environ),
         utf8=connect.utf8(os.environ),
         now=time.time(),
         utc=utc,
         form=form,
         home=os.path.expanduser("~"),
     )
+
+
+def _aside() -> Style:
+    """The same for stderr, which has no colours; a fault is one line wherever it is not a terminal that shows it."""
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    return Style(width=connect.width(os.environ, 2), folds=terminal, utf8=connect.utf8(os.environ))

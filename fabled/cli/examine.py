@@ -1,6 +1,7 @@
 """The checks of `doctor`: each looks at one thing and says that it is well, or what to do.
 
-They only look. What the Map and the Vault must fulfil is `check`'s; here it is about the set-up around them.
+They only look. What the Map and the Vault must fulfil is `check`'s; here it is about the set-up around them. What
+stands outside of fabled is `outside`'s.
 
 A check is a function of `Seen` that gives findings; to add one, write it and name it in CHECKS.
 """
@@ -11,47 +12,21 @@ import contextlib
 import os
 import shutil
 import stat
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import fabled
-from fabled.cli import journal
-from fabled.config import Config, cleanup_days
+from fabled.cli import journal, outside, plugin
+from fabled.cli.findings import Finding, Seen
+from fabled.config import Places, cleanup_days
+from fabled.errors import BadConfig, FabledError
 from fabled.present.terminal import count, duration, plural, short, size
 
 RECENT_SECONDS = 86_400
 BIG_WAL_BYTES = 64 << 20
 SPARE_BYTES = 2_000_000_000
-SHOWN = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the doctor: `fix` is a command or a step where there is something to mend."""
-
-    id: str
-    state: Literal["ok", "warning", "failure"]
-    message: str
-    fix: str = ""
-    details: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What the checks look at, gathered once."""
-
-    config: Config | None
-    problems: tuple[str, ...]
-    """of the configuration, where it is faulty"""
-    status: Mapping[str, Any] | None
-    """the daemon's; None where it gave none"""
-    silent: str
-    """why a daemon that is there gave none"""
-    env: Mapping[str, str]
-    now: float
+SHOWN, NAMED = 20, 3
 
 
 def examine(seen: Seen) -> list[Finding]:
@@ -62,7 +37,8 @@ def examine(seen: Seen) -> list[Finding]:
             found += check(seen)
         except OSError as fault:
             name = check.__name__.strip("_").replace("_", " ")
-            found.append(Finding(name, "warning", f"could not be looked at: {fault.strerror or fault}"))
+            said = f"could not be looked at: {fault.strerror or fault}"
+            found.append(Finding(name, "warning", said, "fabled logs --level warning"))
     return found
 
 
@@ -76,14 +52,14 @@ def _config(seen: Seen) -> Iterator[Finding]:
 
 
 def _daemon(seen: Seen) -> Iterator[Finding]:
+    again = outside.restart(seen)
     if seen.silent:
-        yield Finding("daemon", "failure", f"it does not answer: {seen.silent}", "fabled logs; stop it and start it")
+        yield Finding("daemon", "failure", f"it does not answer: {seen.silent}", again)
     elif seen.status is None:
-        unit = "fabled service start" if _unit(seen) else "fabled daemon, or fabled service install"
-        yield Finding("daemon", "failure", "it is not running", unit)
+        yield Finding("daemon", "failure", "it is not running", outside.start(seen))
     elif seen.status.get("version") != fabled.__version__:
         said = f"{seen.status.get('version')} runs, the client is {fabled.__version__}"
-        yield Finding("daemon", "warning", said, "restart the daemon")
+        yield Finding("daemon", "warning", said, again)
     else:
         up = duration(seen.status.get("uptime_s") or 0)
         yield Finding("daemon", "ok", f"{fabled.__version__} running for {up}, protocol {seen.status.get('protocol')}")
@@ -114,10 +90,27 @@ def _private(seen: Seen) -> Iterator[Finding]:
         yield Finding("private", "ok", "only you can read Map, Ledger, Vault and log")
 
 
+def _writable(seen: Seen) -> Iterator[Finding]:
+    """Even reading an index that nobody has open writes beside it."""
+    if seen.config is None:
+        return
+    where = seen.config.places
+    for folder in dict.fromkeys((where.data, where.state, os.path.dirname(where.config_file))):
+        there = folder
+        while not os.path.lexists(there) and there != os.path.dirname(there):
+            there = os.path.dirname(there)
+        if not os.path.isdir(there):
+            yield Finding(
+                "places", "failure", f"{there} is no folder, so {folder} cannot be made", f"mv {there} {there}.aside"
+            )
+        elif not os.access(there, os.W_OK | os.X_OK):
+            fix = f"chmod u+wx {there}" if os.stat(there).st_uid == os.getuid() else "export FABLED_HOME=FOLDER"
+            yield Finding("places", "failure", f"{there} cannot be written", fix)
+
+
 def _database(seen: Seen) -> Iterator[Finding]:
     if seen.config is None:
         return
-    from fabled.errors import FabledError
     from fabled.store.soundness import look
 
     where = seen.config.places
@@ -151,7 +144,8 @@ def _roots(seen: Seen) -> Iterator[Finding]:
         yield Finding("transcripts", "failure", f"{root} cannot be read", f"chmod u+rx {root}")
     if missing and len(missing) == len(seen.config.roots):
         fix = "start Claude Code once, or: fabled config set roots FOLDER"
-        yield Finding("transcripts", "warning", f"{missing[0]} does not exist", fix, tuple(missing[1:]))
+        said = "is no folder" if os.path.exists(missing[0]) else "does not exist"
+        yield Finding("transcripts", "warning", f"{missing[0]} {said}", fix, tuple(missing[1:]))
     elif not closed:
         yield Finding("transcripts", "ok", ", ".join(root for root in seen.config.roots if root not in missing))
 
@@ -180,14 +174,26 @@ def _retention(seen: Seen) -> Iterator[Finding]:
     days = cleanup_days(places)
     near = (seen.status or {}).get("near_cleanup") or 0
     file = os.path.join(places.claude, "settings.json")
-    said = f"Claude Code deletes transcripts after {days} days"
+    said = f"Claude Code deletes transcripts after {days} days ({_who_says(places)})"
     if near:
         more = f"{said}; {plural(near, 'session')} near that lie in no Vault yet"
         yield Finding("retention", "warning", more, f"fabled capture, or raise cleanupPeriodDays in {file}")
     elif seen.status is None:
-        yield Finding("retention", "warning", said, "let the daemon run: it keeps them before that")
+        yield Finding("retention", "warning", said, f"{outside.start(seen)}: it keeps them before that")
     else:
         yield Finding("retention", "ok", f"{said}; each is kept before that")
+
+
+def _who_says(places: Places) -> str:
+    """Whether the person has set how long the client keeps transcripts."""
+    try:
+        given = plugin.settings(plugin.Spot.of(places)).get("cleanupPeriodDays")
+    except FabledError:
+        given = None
+    if given is None:
+        return "cleanupPeriodDays is not set"
+    usable = isinstance(given, int | float) and not isinstance(given, bool) and given > 0
+    return "cleanupPeriodDays" if usable else "its cleanupPeriodDays is no number of days"
 
 
 def _disk(seen: Seen) -> Iterator[Finding]:
@@ -211,7 +217,6 @@ def _disk(seen: Seen) -> Iterator[Finding]:
 
 def _growth(seen: Seen) -> float:
     """Bytes a day that the Vault grew by, over the last weeks."""
-    from fabled.errors import FabledError
     from fabled.store.kept import reading
 
     assert seen.config is not None
@@ -251,65 +256,38 @@ def _pruning(seen: Seen) -> Iterator[Finding]:
         return
     prune = seen.status.get("prune") or {}
     rows = prune.get("sessions") or ()
-    details = tuple(
-        f"{short(str(row['session_id']))}  {size(row.get('bytes') or 0)}  {row.get('verdict')}"
-        + (f"; last pruned {duration(seen.now - row['last_prune'], 1)} ago" if row.get("last_prune") else "")
-        for row in rows[:SHOWN]
-    )
-    more = len(rows) - SHOWN
-    details += (f"and {plural(more, 'session')} more: fabled status --json",) if more > 0 else ()
     said = str(prune.get("summary") or "only when asked")
+    if prune.get("level") == "off" and rows and prune.get("why"):
+        said = f"{said}: {prune['why']}"
+    details = tuple(_verdicts(rows, said, seen.now))
     if prune.get("disabled"):
         yield Finding("pruning", "failure", said, "fabled prune SESSION --check", details)
-    elif prune.get("level") == "off" and rows:
-        why = f"{said}: {prune.get('why')}" if prune.get("why") else said
-        yield Finding("pruning", "ok", why, "", details)
     else:
         yield Finding("pruning", "ok", said, "", details)
 
 
-def _service(seen: Seen) -> Iterator[Finding]:
-    """Whether it comes back after a login, and stays after a logout."""
-    if sys.platform == "darwin":
-        agent = os.path.expanduser("~/Library/LaunchAgents/io.fabled.daemon.plist")
-        if os.path.exists(agent):
-            yield Finding("service", "ok", agent)
-        else:
-            yield Finding("service", "warning", "fabled does not start by itself", "fabled service install")
-        return
-    unit = _unit(seen)
-    if not unit:
-        yield Finding("service", "warning", "fabled does not start by itself at login", "fabled service install")
-        return
-    yield Finding("service", "ok", unit)
-    user = _user()
-    if os.path.isdir("/var/lib/systemd") and not os.path.exists(f"/var/lib/systemd/linger/{user}"):
-        yield Finding("linger", "warning", "user services stop at logout", f"loginctl enable-linger {user}")
-
-
-def _unit(seen: Seen) -> str:
-    home = seen.env.get("XDG_CONFIG_HOME") or os.path.join(seen.env.get("HOME") or "/", ".config")
-    path = os.path.join(home, "systemd", "user", journal.UNIT)
-    return path if os.path.exists(path) else ""
-
-
-def _user() -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
-
-
-def _program(seen: Seen) -> Iterator[Finding]:
-    found = shutil.which("fabled", path=seen.env.get("PATH"))
-    version = ".".join(map(str, sys.version_info[:3]))
-    if found is None:
-        fix = "install it with pipx or uv, or add its folder to PATH"
-        yield Finding("program", "warning", "fabled is not on the PATH; hooks and services need it there", fix)
-    else:
-        yield Finding("program", "ok", f"{found}, Python {version}")
+def _verdicts(rows: Sequence[Mapping[str, Any]], summary: str, now: float) -> Iterator[str]:
+    """One line for each session; those to which the same happened share one, and what the summary says is not said
+    again."""
+    alike: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        last = row.get("last_prune")
+        said = f"{row.get('verdict')}" + (f"; last pruned {duration(now - last, 1)} ago" if last else "")
+        alike.setdefault(said, []).append(row)
+    for number, (said, group) in enumerate(alike.items()):
+        if number == SHOWN:
+            left = sum(len(one) for one in list(alike.values())[SHOWN:])
+            yield f"and {plural(left, 'session')} more: fabled status --json"
+            return
+        names = ", ".join(short(str(row["session_id"])) for row in group[:NAMED])
+        more = f" and {len(group) - NAMED} more" if len(group) > NAMED else ""
+        large = size(sum(row.get("bytes") or 0 for row in group))
+        words = "not pruned" if said in summary else said
+        yield (
+            f"{plural(len(group), 'session')}, {large}, {words}: {names}{more}"
+            if len(group) > 1
+            else f"{names}  {large}  {words}"
+        )
 
 
 def _number(path: str) -> int:
@@ -321,15 +299,14 @@ def _number(path: str) -> int:
 
 
 CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
-    _program, _config, _daemon, _socket, _private, _database, _roots, _watching, _retention, _disk, _service, _log,
-    _warnings, _pruning,
+    outside.program, _config, _daemon, _socket, _writable, _private, _database, _roots, _watching, _retention, _disk,
+    outside.claude, outside.service, _log, _warnings, _pruning,
 )  # fmt: skip
 
 
 def gather(env: Mapping[str, str], status: Callable[[], Mapping[str, Any] | None]) -> Seen:
     """What there is to look at. `status` gives the daemon's, None where none runs, and raises where it hangs."""
     from fabled import config
-    from fabled.errors import BadConfig, FabledError
 
     settings, silent = None, ""
     problems: tuple[str, ...] = ()

@@ -213,14 +213,11 @@ def block(record: str, raw: bool, info: bool, force: bool, as_json: bool, utc: b
         return ask.show("block", {"id": record}, form=options.form(as_json), utc=utc)
     value = ask.fetch("block", {"id": record})
     data = _value_of(_read(value), value.get("part"), raw)
-    if not edge.on_terminal() or (raw and force):
-        edge.put(data if raw else data + b"\n")
+    if raw and (force or not edge.on_terminal()):
+        edge.put(data)
         return 0
-    from fabled.present import visible
-
-    text = data.decode("utf-8", "backslashreplace")
-    edge.put_text(f"{visible(text)}\n")
-    if raw and visible(text) != text:
+    edge.document(data + b"\n")
+    if raw and edge.steers(data):
         edge.note("Control characters are shown, not sent, to a terminal. The exact bytes: --force, or > FILE.")
     return 0
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from fabled.cli import ask, options
+from fabled.cli import ask, edge, options
 from fabled.cli.vault import _done as done
 from fabled.cli.vault import _put as put
 from fabled.errors import Refused
@@ -54,7 +54,7 @@ def forget(
         if as_json or not sys.stdin.isatty():
             raise Refused("nothing was forgotten: it was not confirmed", "add --yes, once you have read what would go")
         name = str(value["project"]) if value.get("project") else short(str(value["sessions"][0]["session_id"]))
-        if click.prompt(f"Type {name} to forget it", default="", show_default=False, err=True).strip() != name:
+        if edge.typed(f"Type {name} to forget it").strip() != name:
             raise Refused("nothing was forgotten: another name was typed", "")
     # Exactly what was shown: a prefix may mean another session by now.
     exact = {"session": value["sessions"][0]["session_id"]} if session is not None else params

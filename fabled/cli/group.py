@@ -6,12 +6,16 @@ The commands themselves stand in the files named here.
 from __future__ import annotations
 
 import difflib
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 
 import click
 
 from fabled import __version__
 from fabled.cli import edge
+from fabled.present.columns import cells, fold, pad, widest
 
 # command → (file of this room, what it does in a few words)
 COMMANDS = {
@@ -108,10 +112,49 @@ class Lazy(click.Group):
                 formatter.write_dl([(name, COMMANDS[name][1]) for name in names])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write("""
-Exit status: 0 done, 1 nothing found or failed, 2 wrong usage, 3 the daemon is not running or will not start,
-4 refused by a safety rule, 5 stale index, 78 bad configuration, 130 interrupted.
-""")
+        formatter.write("\n")
+        formatter.write_text(
+            "Exit status: 0 done, 1 nothing found or failed, 2 wrong usage, 3 the daemon is not running or will not "
+            "start, 4 refused by a safety rule, 5 stale index, 78 bad configuration, 130 interrupted."
+        )
+
+
+class Formatter(click.HelpFormatter):
+    """Help that keeps to the terminal's width in its examples, too: commands whole, what they do beside or below."""
+
+    def write_text(self, text: str) -> None:
+        for number, paragraph in enumerate(inspect.cleandoc(text).split("\n\n")):
+            if number:
+                self.write("\n")
+            if paragraph.startswith("\b"):
+                for line in _examples(paragraph.split("\n")[1:], self.current_indent, self.width):
+                    self.write(f"{line}\n")
+            else:
+                super().write_text(paragraph)
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        super().write_dl(rows, min(col_max, self.width * 2 // 5), col_spacing)
+
+
+def _examples(lines: Sequence[str], indent: int, width: int) -> Iterator[str]:
+    """Lines of a command and, behind a gap, what it does."""
+    if all(indent + cells(line) <= width for line in lines):
+        yield from (" " * indent + line for line in lines)
+        return
+    rows = [re.split(r"(?<=\S)  +", line, maxsplit=1) for line in lines]
+    column = indent + widest(row[0] for row in rows if len(row) > 1) + 2
+    for command, *said in rows:
+        command = " " * indent + command
+        if not said:
+            yield command
+        elif width - column >= 24:
+            yield from fold(f"{pad(command, column)}{said[0]}", width, column)
+        else:
+            yield command
+            yield from fold(" " * (indent + 6) + said[0], width, indent + 6)
+
+
+click.Context.formatter_class = Formatter
 
 
 @click.group(
@@ -129,11 +172,11 @@ def fabled(ctx: click.Context) -> int:
 
 
 def overview() -> None:
-    lines = [f"fabled {__version__}: searchable, lossless memory of your Claude Code sessions", ""]
-    lines += [f"{section:<10}{'  '.join(names)}" for section, names in SECTIONS.items()]
-    lines += [
+    edge.say(
+        f"fabled {__version__}: searchable, lossless memory of your Claude Code sessions",
+        "",
+        *(f"{section:<10}{'  '.join(names)}" for section, names in SECTIONS.items()),
         "",
         'New here?  fabled service install   then  fabled search "why did we"   (just looking: fabled demo)',
         "fabled <command> --help shows examples first.",
-    ]
-    edge.put_text("\n".join(lines) + "\n")
+    )

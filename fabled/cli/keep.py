@@ -19,7 +19,7 @@ from fabled.cli import ask, edge, options
 from fabled.cli.here import open_vault, opened
 from fabled.cli.progress import Bar, Watching
 from fabled.client import connect
-from fabled.errors import BadRequest, NoIndex, NotFound
+from fabled.errors import BadRequest, NoIndex, NotFound, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("paths", nargs=-1, type=click.Path())
+@click.argument("paths", nargs=-1)
 @options.as_json
 def index(paths: tuple[str, ...], as_json: bool) -> int:
     """Bring the Map up to date now.
@@ -93,6 +93,7 @@ def _index_here(settings: Config, paths: Sequence[str]) -> dict[str, Any]:
 
 def report_value(report: IndexReport) -> dict[str, Any]:
     value = asdict(report)
+    del value["grown"]
     value["failed"] = [{"path": path, "reason": reason} for path, reason in report.failed]
     return value
 
@@ -148,7 +149,7 @@ def check(deep: bool, as_json: bool) -> int:
 
 
 @click.command()
-@click.argument("file", type=click.Path())
+@click.argument("file")
 @click.option("--all", "everything", is_flag=True, help="List separators (newlines, blanks) too.")
 @options.as_json
 @options.as_plain
@@ -184,8 +185,11 @@ def spans(file: str, everything: bool, as_json: bool, as_plain: bool) -> int:
         raise
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"{file} does not exist", "fabled sessions lists what there is") from None
-    except OSError as fault:
-        raise NotFound(f"{file} cannot be read: {fault.strerror or fault}", "name one transcript") from None
+    except PermissionError as fault:
+        raise Unreadable(f"{file} cannot be read: {fault.strerror}", f"chmod u+r {file}") from None
+    except (OSError, EOFError) as fault:
+        said = getattr(fault, "strerror", None) or str(fault) or "it is no transcript"
+        raise NotFound(f"{file} cannot be read: {said}", "name one transcript") from None
     if form != "json":
         from fabled import present
 

@@ -71,7 +71,7 @@ def logs(follow: bool, since: str | None, level: str, lines: int | None, as_json
 
     def put(entry: journal.Entry) -> None:
         if as_json:
-            edge.put_text(entry.raw + "\n")
+            edge.put_json_text(entry.raw + "\n")
         else:
             edge.put_text(finish(present.log_line(entry.fields, style), style))
 

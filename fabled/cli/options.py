@@ -52,7 +52,11 @@ def form(as_json: bool, as_plain: bool = False) -> str:
 
 
 class Helpful(click.Group):
-    """A group that knows what a misspelt subcommand may have meant."""
+    """A group that knows what a misspelt subcommand may have meant, and says in full what each of its own does."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(200)) for name, one in sorted(self.commands.items())])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

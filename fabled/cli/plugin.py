@@ -152,7 +152,7 @@ def entry(spot: Spot) -> dict[str, Any]:
 def added(spot: Spot, env: Mapping[str, str], statusline: bool) -> Change:
     """The settings with our entries. Another marketplace of our name, or another status line, is not replaced."""
     before = rewrite.read(spot.settings)
-    text = _text(before)
+    text = held = _sound(spot, _text(spot, before))
     known = _at(text, MARKET_PATH)
     if known is not None and known != entry(spot) and not _ours(known):
         raise Refused(
@@ -169,7 +169,7 @@ def added(spot: Spot, env: Mapping[str, str], statusline: bool) -> Change:
         if there is not None and there != line and not _our_line(there):
             raise Refused(f"{spot.settings} has a statusLine already; nothing was changed", "leave out --statusline")
         text = jsonedit.put(text, LINE_PATH, line) if there != line else text
-    return Change(spot.settings, before, text.encode() if text != _text(before) else before)
+    return Change(spot.settings, before, text.encode() if text != held else before)
 
 
 def taken(spot: Spot) -> Change:
@@ -182,7 +182,7 @@ def taken(spot: Spot) -> Change:
         kept = rewrite.read(spot.backup)
         if note.get("before") == (None if kept is None else _sum(kept)):
             return Change(spot.settings, before, kept)
-    text = before.decode("utf-8", "surrogateescape")
+    text = _sound(spot, before.decode("utf-8", "surrogateescape"))
     created = note.get("created", [])
     if _ours(_at(text, MARKET_PATH)) or note:
         text = _dropped(text, MARKET_PATH, created)
@@ -190,6 +190,15 @@ def taken(spot: Spot) -> Change:
     if _our_line(_at(text, LINE_PATH)):
         text = jsonedit.drop(text, LINE_PATH)
     return Change(spot.settings, before, text.encode("utf-8", "surrogateescape"))
+
+
+def _sound(spot: Spot, text: str) -> str:
+    """The text, if it can be changed in place; else Refused."""
+    try:
+        _parsed(spot, text)
+    except Refused as fault:
+        raise Refused(f"{fault.message}; nothing was changed", fault.hint) from None
+    return text
 
 
 def _dropped(text: str, path: tuple[str, ...], created: list[str]) -> str:
@@ -210,7 +219,7 @@ def client_lists(spot: Spot) -> list[Change]:
             text = before.decode()
             mine = name != "known_marketplaces.json" or _ours(_at(text, path))
             changes.append(Change(file, before, jsonedit.drop(text, path).encode() if mine else before))
-        except (Refused, UnicodeDecodeError):
+        except (Refused, ValueError):
             continue  # the client's file, and of another shape than is known here: it is left alone
     return [change for change in changes if change.needed]
 
@@ -225,7 +234,7 @@ def install(spot: Spot, env: Mapping[str, str], change: Change) -> None:
     if note.get("after") != _sum(change.before or b""):
         # Not our own last state: these are the user's settings as they are without us.
         _keep(spot.backup, change.before)
-        before = json.loads(_text(change.before))
+        before = json.loads(_text(spot, change.before))
         note = {
             "created": [path[0] for path in (MARKET_PATH, ENABLED_PATH) if path[0] not in before],
             "before": None if change.before is None else _sum(change.before),
@@ -255,13 +264,26 @@ def read_note(spot: Spot) -> dict[str, Any]:
     return value if isinstance(value, dict) and value.get("settings", spot.settings) == spot.settings else {}
 
 
-def is_on(spot: Spot) -> tuple[bool, bool]:
-    """(the settings name our folder, and it is on)."""
+def settings(spot: Spot) -> dict[str, Any]:
+    """What the client's settings hold. Raises Refused where they are not to be understood, StorageFault where they do
+    not read."""
+    return _parsed(spot, _text(spot, rewrite.read(spot.settings)))
+
+
+def _parsed(spot: Spot, text: str) -> dict[str, Any]:
     try:
-        text = _text(rewrite.read(spot.settings))
-        return _at(text, MARKET_PATH) == entry(spot), _at(text, ENABLED_PATH) is True
-    except Refused:
-        return False, False
+        value = json.loads(text)
+    except ValueError as fault:
+        said = str(fault).rpartition(" (char")[0] or str(fault)
+        raise Refused(f"{spot.settings} is not plain JSON ({said})", "mend it first") from None
+    if not isinstance(value, dict):
+        raise Refused(f"{spot.settings} holds no JSON object", "mend it first")
+    return value
+
+
+def is_on(spot: Spot, held: Mapping[str, Any]) -> tuple[bool, bool]:
+    """(the settings name our folder, and it is on)."""
+    return _member(held, MARKET_PATH) == entry(spot), _member(held, ENABLED_PATH) is True
 
 
 def _keep(path: str, data: bytes | None) -> None:
@@ -271,20 +293,20 @@ def _keep(path: str, data: bytes | None) -> None:
         rewrite.replace(path, data, rewrite.read(path))
 
 
-def _text(data: bytes | None) -> str:
+def _text(spot: Spot, data: bytes | None) -> str:
     if data is None or not data.strip():
         return "{}\n"
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise Refused("the settings are not UTF-8 text; nothing was changed", "save them as UTF-8") from None
+        raise Refused(f"{spot.settings} is not UTF-8 text; nothing was changed", "save it as UTF-8") from None
 
 
 def _at(text: str, path: tuple[str, ...]) -> Any:
-    try:
-        value: Any = json.loads(text)
-    except ValueError as fault:
-        raise Refused(f"the settings are not plain JSON ({fault}); nothing was changed", "mend them first") from None
+    return _member(json.loads(text), path)
+
+
+def _member(value: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value

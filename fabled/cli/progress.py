@@ -5,13 +5,14 @@ Counting is left to those who work.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from fabled.client import streams
 from fabled.present.terminal import count, duration, size
@@ -115,6 +116,9 @@ class Watching(AbstractContextManager["Watching"]):
         self._watcher.join(POLL_SECONDS * 8)
 
 
+NARROW = 76
+
+
 def _rich_bar(in_bytes: bool) -> RichProgress:
     from rich.console import Console
     from rich.progress import (
@@ -122,18 +126,44 @@ def _rich_bar(in_bytes: bool) -> RichProgress:
         DownloadColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
         TextColumn,
         TimeRemainingColumn,
         TransferSpeedColumn,
     )
+    from rich.table import Column
 
-    amounts = (DownloadColumn(), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)
+    from fabled.client import connect
+
+    def one_line() -> Column:
+        return Column(no_wrap=True)
+
+    console = Console(stderr=True)
+    if not connect.utf8(os.environ):
+        console = Console(file=cast(IO[str], _Ascii(sys.stderr)))
+    amounts: list[ProgressColumn] = [
+        DownloadColumn(table_column=one_line()) if in_bytes else MofNCompleteColumn(table_column=one_line())
+    ]
+    if in_bytes and console.width >= NARROW:
+        amounts.append(TransferSpeedColumn(table_column=one_line()))
     return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
+        TextColumn("{task.description}", table_column=one_line()),
+        BarColumn(None if console.width < 100 else 40),
         *amounts,
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=Console(stderr=True),
+        TimeRemainingColumn(table_column=one_line()),
+        TextColumn("{task.fields[note]}", table_column=one_line()),
+        console=console,
         transient=True,
     )
+
+
+class _Ascii:
+    """A stream whose terminal shows no more than ASCII, whatever Python has made of its encoding."""
+
+    encoding = "ascii"
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

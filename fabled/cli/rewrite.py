@@ -5,10 +5,13 @@ Whether the result is sound is `fabled.config`'s to say, before anything is writ
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any, get_args, get_origin
 
 import tomlkit
@@ -16,6 +19,7 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import Table
 
 from fabled import config as settings
+from fabled.cli.edge import text_of
 from fabled.errors import BadRequest, StorageFault
 
 # As amounts are printed: powers of 1000.
@@ -31,12 +35,16 @@ def value_of(name: str, words: Sequence[str]) -> Any:
     Only what cannot be a value of that type at all is refused here. Raises BadRequest.
     """
     kind = settings.kind_of(name)
-    if get_origin(kind) is list:
+    for word in words:
+        text_of(word)
+    base = get_args(kind)[0] if get_origin(kind) is not list and get_args(kind) else kind
+    if get_origin(base) is list:
         return _listed(words)
+    if base in (int, float):
+        words = ["".join(words)]  # `30 MB`
     if len(words) != 1:
         raise BadRequest(f"{name} takes one value", f"fabled config get {name}")
     word = words[0].strip()
-    base = get_args(kind)[0] if kind not in (bool, int, float, str) and get_args(kind) else kind
     if base is bool:
         if word.lower() in _YES | _NO:
             return word.lower() in _YES
@@ -50,7 +58,7 @@ def _listed(words: Sequence[str]) -> list[str]:
     if len(words) == 1 and words[0].strip().startswith("["):
         try:
             return [str(one) for one in tomlkit.parse(f"it = {words[0]}")["it"].unwrap()]
-        except (TOMLKitError, AttributeError, TypeError):
+        except (TOMLKitError, AttributeError, TypeError, RecursionError):
             raise BadRequest(f"{words[0]} is no list", 'one word for each entry, or ["a", "b"]') from None
     return [word for word in words if word]
 
@@ -68,6 +76,11 @@ def _amount(name: str, word: str, whole: bool) -> int | float:
 
 def changed(text: str, name: str, value: Any) -> str:
     """The file's text with one setting as given; None takes it out. Raises BadRequest where it is no TOML."""
+    ends = "\r\n" if "\r\n" in text else "\n"
+    return _changed(text.replace("\r\n", "\n"), name, value).replace("\n", ends)
+
+
+def _changed(text: str, name: str, value: Any) -> str:
     try:
         document = tomlkit.parse(text)
     except TOMLKitError as fault:
@@ -99,6 +112,42 @@ def _has_tables(document: Any) -> bool:
     return any(isinstance(value, Table) for value in document.values())
 
 
+_WAIT_SECONDS = 10.0
+
+
+@contextlib.contextmanager
+def alone(path: str) -> Iterator[None]:
+    """While this process reads the file, changes it and writes it, no other one of ours does: the slower would take
+    the quicker one's change away. Raises StorageFault.
+
+    What is locked is the file's folder: the file itself is another one after each change.
+    """
+    folder = os.path.dirname(os.path.realpath(path))
+    fd = -1
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        end = time.monotonic() + _WAIT_SECONDS
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise StorageFault(
+                        f"another program keeps {folder} locked; nothing was changed", "try again"
+                    ) from None
+                time.sleep(0.02)
+            except OSError:
+                break  # a file system without locks: then as before
+        yield
+    except OSError as fault:
+        raise StorageFault(f"{path} could not be written: {fault.strerror or fault}", "look at its rights") from None
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
 def write(path: str, text: str) -> None:
     """The file as a whole, old or new at any moment, for its owner only. Raises StorageFault."""
     path = os.path.realpath(path)  # a link into a folder of dotfiles stays one
@@ -107,7 +156,7 @@ def write(path: str, text: str) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         fd, temp = tempfile.mkstemp(prefix=".config-", dir=folder)
         try:
-            with open(fd, "w", encoding="utf-8") as file:
+            with open(fd, "w", encoding="utf-8", newline="") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())

@@ -92,6 +92,8 @@ def status(as_json: bool, oneline: bool, watch: bool, utc: bool) -> int:
         from fabled.cli import live
 
         return live.watch(utc)
+    if oneline and as_json:
+        raise click.UsageError("--oneline and --json exclude each other.")
     form = "oneline" if oneline else options.form(as_json)
     try:
         return ask.show_running("status", {}, form=form, utc=utc, seconds=2.0)

@@ -19,7 +19,7 @@ from fabled.cli.progress import POLL_SECONDS, Bar
 from fabled.client import connect
 from fabled.errors import BadRequest, FabledError, Refused
 from fabled.present import service as words
-from fabled.present.terminal import count, path, plural, size
+from fabled.present.terminal import path, plural, size
 
 if TYPE_CHECKING:
     from fabled.config import Config
@@ -106,7 +106,7 @@ def install(level: str | None, sandbox: bool | None, only_print: bool, no_start:
     if as_json:
         edge.put_json(result)
     else:
-        edge.put_text('Next:  fabled status        Find something:  fabled search "why did we" --all\n')
+        edge.say('Next:  fabled status        Find something:  fabled search "why did we" --all')
     return 0
 
 
@@ -211,7 +211,7 @@ def _follow_first_index(manager: Manager, say: Callable[[str], None], took: floa
         say("It goes on in the background:  fabled status")
         return status
     if status.get("records"):
-        known = f"{plural(status.get('sessions') or 0, 'session')}, {count(status['records'])} records"
+        known = f"{plural(status.get('sessions') or 0, 'session')}, {plural(status['records'], 'record')}"
         amount = f"{size(status['live_bytes'])}, " if status.get("live_bytes") else ""
         say(f"✓ indexed {amount}{known}   {time.monotonic() - began:.1f} s")
     else:
@@ -263,15 +263,15 @@ def _print(text: bytes, manager: Manager, as_json: bool, place: str | None = Non
     if as_json:
         edge.put_json({"manager": manager.name, "path": place or manager.path, "text": text.decode()})
     else:
-        edge.put(text)
+        edge.document(text)
     return 0
 
 
 def _installed() -> tuple[Config, Manager]:
     settings, _, manager = _here()
-    manager.reachable()
     if not os.path.exists(manager.path):
         raise FabledError("the service is not installed", "fabled service install")
+    manager.reachable()
     return settings, manager
 
 
@@ -279,7 +279,7 @@ def _done(manager: Manager, what: str, as_json: bool, **more: Any) -> int:
     if as_json:
         edge.put_json({"manager": manager.name, "done": what, **more})
     else:
-        edge.put_text(f"{what.capitalize()}.\n")
+        edge.say(f"{what.capitalize()}.")
     return 0
 
 
@@ -372,7 +372,7 @@ def uninstall(purge: bool, confirm: str | None, as_json: bool) -> int:
     edge.note("Stopped and removed the service." if gone else "The service was not installed.")
     holdings = remove.holdings(places)
     result: dict[str, Any] = {"removed": gone, "data": holdings.folder, **asdict(holdings), "purged": False}
-    if not os.path.isdir(holdings.folder):
+    if not remove.begun(places):
         edge.note("There is no data of fabled's.")
     elif not purge:
         if not as_json:
@@ -397,6 +397,6 @@ def _confirm(holdings: Holdings, confirm: str | None, style: Any) -> None:
                 "nobody can be asked here; no data was removed",
                 f"fabled service uninstall --purge --confirm {holdings.name}",
             )
-        confirm = click.prompt(f"Type {holdings.name} to remove it for good", default="", show_default=False, err=True)
+        confirm = edge.typed(f"Type {holdings.name} to remove it for good")
     if confirm != holdings.name:
         raise Refused(f"that is not {holdings.name}; no data was removed", "fabled service uninstall --purge")

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from fabled.cli import ask, edge, options
+from fabled.cli import ask, edge, folders, options
 from fabled.client import connect
 from fabled.errors import BadConfig, BadRequest, FabledError
 from fabled.present import settings as shown
@@ -82,6 +82,7 @@ def set_(key: str, words: tuple[str, ...], as_json: bool) -> int:
       fabled config set prune.min_bytes 30MB
       fabled config set watch.sweep_seconds 5min
       fabled config set exclude ~/src/diary ~/src/taxes
+      fabled config set roots ~/.claude/projects /mnt/old/projects
 
     The file as it would be is checked first; a running daemon takes it over at once. `exclude` is added to: what was
     kept out stays out until `fabled config unset exclude`.
@@ -89,9 +90,13 @@ def set_(key: str, words: tuple[str, ...], as_json: bool) -> int:
     from fabled.cli import rewrite
 
     value = rewrite.value_of(key, words)
-    if key == "exclude" and isinstance(value, list):
-        value = list(dict.fromkeys([*(_held(key) or ()), *value]))
-    return _change(key, value, as_json)
+    notes: list[str] = []
+    if key in folders.LISTS:
+        value, notes = folders.checked(key, value)
+    status = _change(key, value, as_json)
+    for note in notes:
+        edge.note(note)
+    return status
 
 
 @config.command()
@@ -114,26 +119,28 @@ def _change(key: str, value: Any, as_json: bool) -> int:
     from fabled.cli import rewrite
 
     file = settings.places(os.environ).config_file
-    before = _held(key)
-    text = rewrite.changed(_text(file), key, value)
-    try:
-        settings.load(os.environ, text.encode())
-    except BadConfig as fault:
-        own = next((one for one in fault.problems if f": {key}: " in one), None)
-        if own is None:
-            raise
-        said = own.partition(f": {key}: ")[2].rstrip(".")
-        raise BadRequest(f"{key}: {said}; nothing was changed", "fabled.toml.example tells its bounds") from None
-    rewrite.write(file, text)
+    with rewrite.alone(file):
+        before = _held(key)
+        if key == "exclude" and value is not None:
+            value = list(dict.fromkeys([*(before or ()), *value]))
+        text = rewrite.changed(_text(file), key, value)
+        try:
+            settings.load(os.environ, text.encode())
+        except BadConfig as fault:
+            own = next((one for one in fault.problems if f": {key}: " in one), None)
+            if own is None:
+                raise
+            said = own.partition(f": {key}: ")[2].rstrip(".")
+            raise BadRequest(f"{key}: {said}; nothing was changed", "fabled.toml.example tells its bounds") from None
+        rewrite.write(file, text)
     found = next(one for one in settings.in_force(os.environ) if one.name == key)
     told = _tell_daemon()
-    arrow = "→" if connect.utf8(os.environ) else "->"
     answer = {"setting": key, "before": before, "value": found.value, "origin": found.origin, "daemon": told}
     if as_json:
         edge.put_json(answer)
         return 0
     was, now = shown.amount(key, before), shown.amount(key, found.value)
-    edge.put_text(f"{key}: {was} {arrow} {now}   ({_TOLD[told]})\n")
+    edge.say(f"{key}: {was} → {now}   ({_TOLD[told]})")
     if found.origin == settings.variable_of(key):
         edge.note(f"{found.origin} is set in this environment and goes before the file.")
     return 0
@@ -151,7 +158,7 @@ def _held(key: str) -> Any:
 
 def _text(file: str) -> str:
     try:
-        with open(file, encoding="utf-8") as source:
+        with open(file, encoding="utf-8", newline="") as source:
             return source.read()
     except FileNotFoundError:
         return ""
@@ -199,7 +206,7 @@ def reload(as_json: bool) -> int:
     if as_json:
         edge.put_json({"reloaded": True})
     else:
-        edge.put_text("The daemon has taken over the configuration file.\n")
+        edge.say("The daemon has taken over the configuration file.")
     return 0
 
 
@@ -219,7 +226,7 @@ def edit() -> int:
     before = _text(file) or example()
     with tempfile.TemporaryDirectory(prefix="fabled-") as folder:
         draft = os.path.join(folder, "config.toml")
-        with open(draft, "w", encoding="utf-8") as target:
+        with open(draft, "w", encoding="utf-8", newline="") as target:
             target.write(before)
         try:
             ended = subprocess.run([*shlex.split(editor), draft], check=False).returncode
@@ -229,7 +236,7 @@ def edit() -> int:
         if ended != 0:
             raise FabledError(f"the editor ended with status {ended}; nothing was changed", "fabled config edit")
         if text == before:
-            edge.put_text("Nothing was changed.\n")
+            edge.say("Nothing was changed.")
             return 0
         try:
             settings.load(os.environ, text.encode())
@@ -239,7 +246,7 @@ def edit() -> int:
             edge.note(f"What you wrote is in {kept}; {file} is as it was.")
             raise BadConfig(fault.problems) from None
     rewrite.write(file, text)
-    edge.put_text(f"{path(file, edge.style())} is saved.  ({_TOLD[_tell_daemon()]})\n")
+    edge.say(f"{path(file, edge.style())} is saved.  ({_TOLD[_tell_daemon()]})")
     return 0
 
 
@@ -279,7 +286,7 @@ def paths(as_json: bool) -> int:
         for number, one in enumerate(place if isinstance(place, list) else [place]):
             if one is not None:
                 lines.append(f"{name if number == 0 else '':<12} {path(one, style)}")
-    edge.put_text("\n".join(lines) + "\n")
+    edge.say(*lines)
     return 0
 
 
@@ -299,5 +306,5 @@ def check(as_json: bool) -> int:
         edge.put_json({"ok": True, "config_file": file, "exists": there})
     else:
         said = "is sound" if there else "does not exist: every setting has its default"
-        edge.put_text(f"{path(file, edge.style())} {said}.\n")
+        edge.say(f"{path(file, edge.style())} {said}.")
     return 0

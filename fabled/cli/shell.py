@@ -5,6 +5,8 @@ Ids and names come from the running daemon; without one, or with a slow one, the
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +16,33 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, S
 from fabled.cli import ask, edge
 from fabled.client import connect
 from fabled.errors import FabledError
+from fabled.present import visible
 
-SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+# Words as they are, backslashes and signs that bash would take for a pattern among them; and also where bash is old.
+_BASH = """\
+%(complete_func)s() {
+    local type value
+    COMPREPLY=()
+    while IFS=',' read -r type value; do
+        case $type in
+            dir) compopt -o dirnames 2>/dev/null ;;
+            file) compopt -o default 2>/dev/null ;;
+            plain) COMPREPLY+=("$value") ;;
+        esac
+    done < <(env COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD="$COMP_CWORD" %(complete_var)s=bash_complete "$1")
+}
+
+complete -o nosort -F %(complete_func)s %(prog_name)s 2>/dev/null || complete -F %(complete_func)s %(prog_name)s
+"""
+# Only the first comma parts the kind from the word: names have commas, too.
+_FISH = FishComplete.source_template.replace('string split ","', 'string split -m 1 ","')
+SHELLS: dict[str, tuple[type[ShellComplete], str]] = {
+    "bash": (BashComplete, _BASH),
+    "zsh": (ZshComplete, ZshComplete.source_template),
+    "fish": (FishComplete, _FISH),
+}
 VARIABLE = "_FABLED_COMPLETE"
+_LITERAL = re.compile(r"([^\w@%+=:,./~-])")
 SECONDS = 0.4
 SHOWN = 60
 
@@ -35,9 +61,8 @@ def completion(shell: str) -> int:
     """
     from fabled.cli.group import fabled
 
-    made = SHELLS[shell](fabled, {}, "fabled", VARIABLE)
-    # Not `source()`: of bash it would start another one to learn its version.
-    edge.put_text(made.source_template % made.source_vars())
+    kind, template = SHELLS[shell]
+    edge.put_text(template % kind(fabled, {}, "fabled", VARIABLE).source_vars())
     return 0
 
 
@@ -103,6 +128,16 @@ def knowing(name: str, command: click.Command) -> click.Command:
 
 def _ask(source: Callable[[str], Items]) -> Callable[[click.Context, str], Items]:
     def complete(ctx: click.Context, incomplete: str) -> Items:
-        return source(incomplete)
+        # The shells read lines: a name that holds the end of one, or moves the cursor, cannot be offered.
+        items = [
+            CompletionItem(one.value, help=" ".join(visible(one.help or "").split()))
+            for one in source(incomplete)
+            if str(one.value).isprintable()
+        ]
+        if os.environ.get(VARIABLE, "").startswith("bash"):
+            # zsh and fish quote what they insert; bash would run what stands in a project's name.
+            for item in items:
+                item.value = _LITERAL.sub(r"\\\1", item.value)
+        return items
 
     return complete

@@ -151,7 +151,7 @@ def prune(session: str, level: str, check: bool, apply: bool, as_json: bool) -> 
 @click.command()
 @click.argument("session", metavar="SESSION[@vN]")
 @click.option("--full", is_flag=True, help="The longest copy of every record that was ever kept.")
-@click.option("--to", type=click.Path(), metavar="FILE", help="Write a new file instead of the live transcript.")
+@click.option("--to", metavar="FILE", help="Write a new file instead of the live transcript.")
 @_apply
 @options.as_json
 def restore(session: str, full: bool, to: str | None, apply: bool, as_json: bool) -> int:

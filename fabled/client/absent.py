@@ -28,12 +28,13 @@ def not_running(form: str) -> int:
         _out("not running")
         return 3
     mark = "○ " if connect.utf8(os.environ) else ""
-    lines = [f"{mark}fabled is not running", *([f"  L{seen[1:]}"] if seen else [])]
+    _say(f"{mark}fabled is not running")
+    if seen:
+        _say(f"  L{seen[1:]}")
     start = start_line(os.environ)
-    lines.append(f"  Start it:  {start}")
+    _say(f"  Start it:  {start}")
     if start.endswith("install"):
-        lines.append("  Try once:  fabled daemon")
-    streams.tell("\n".join(lines))
+        _say("  Try once:  fabled daemon")
     return 3
 
 
@@ -47,9 +48,18 @@ def not_answering(form: str, why: str) -> int:
         )
     elif form == "oneline":
         _out("not answering")
-    said = f"fabled: the daemon does not answer: {why}. Next: look at its log ({_log_file()}), then stop and start it."
-    streams.tell(said)
+    _say(f"fabled: the daemon does not answer: {why}. Next: look at its log ({_log_file()}), then stop and start it.")
     return 1
+
+
+def _say(line: str) -> None:
+    """A line on stderr, on a terminal broken between words; `present` does it better, and costs more than all this."""
+    line = "".join(c if c.isprintable() else "?" for c in line)
+    width = connect.width(os.environ, 2) if os.isatty(2) else len(line)
+    while len(line) > width and (end := line.rfind(" ", 4, width + 1)) > 0:
+        streams.tell(line[:end])
+        line = f"    {line[end + 1 :]}"
+    streams.tell(line)
 
 
 def start_line(env: Mapping[str, str]) -> str:
@@ -59,7 +69,15 @@ def start_line(env: Mapping[str, str]) -> str:
     unit = os.path.join(config, "systemd/user/fabled.service")
     agent = os.path.join(home, "Library/LaunchAgents/io.fabled.daemon.plist")
     installed = os.path.exists(agent if sys.platform == "darwin" else unit)
-    return "fabled service start" if installed else "fabled service install"
+    if installed:
+        return "fabled service start"
+    return "fabled service install" if _managed(env) else "fabled daemon"
+
+
+def _managed(env: Mapping[str, str]) -> bool:
+    """Whether a service manager is at work here; in most containers none is."""
+    own = os.path.join(env.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}", "systemd")
+    return sys.platform == "darwin" or os.path.isdir("/run/systemd/system") or os.path.isdir(own)
 
 
 def _last_seen() -> str:

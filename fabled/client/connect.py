@@ -97,6 +97,11 @@ def width(env: Mapping[str, str], fd: int = 1) -> int:
         return 80
 
 
+def folds(env: Mapping[str, str], fd: int = 1) -> bool:
+    """Whether lines are to be broken: on a terminal, or for somebody who says how wide it is."""
+    return bool(env.get("COLUMNS")) or os.isatty(fd)
+
+
 def utf8(env: Mapping[str, str]) -> bool:
     """By the locale's name. LC_CTYPE=C.UTF-8 beside LANG=C is Python's own doing, not the person's."""
     kind = env.get("LC_CTYPE", "")
@@ -109,8 +114,11 @@ def utf8(env: Mapping[str, str]) -> bool:
 
 def wishes(env: Mapping[str, str], form: str, utc: bool = False) -> str:
     """The `as` of a request: the JSON that tells how the answer is to look."""
-    flags = [str(flag).lower() for flag in (colour(env), utf8(env), utc)]
-    return f'{{"form":"{form}","color":{flags[0]},"width":{width(env)},"utf8":{flags[1]},"utc":{flags[2]}}}'
+    flags = [str(flag).lower() for flag in (colour(env), folds(env), utf8(env), utc)]
+    return (
+        f'{{"form":"{form}","color":{flags[0]},"width":{width(env)},"folds":{flags[1]},"utf8":{flags[2]},'
+        f'"utc":{flags[3]}}}'
+    )
 
 
 # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -28,7 +28,8 @@ def main() -> int:
             if done is not None:
                 return done
         form = _FAST.get(tuple(sys.argv[1:]))
-        if form is not None:
+        # JSON that a person looks at takes the way on which nothing in it steers the terminal.
+        if form is not None and not (form == "json" and os.isatty(1)):
             done = status(form)
             if done is not None:
                 return done

@@ -13,6 +13,7 @@ from typing import Any
 from fabled.config import Config
 from fabled.daemon.observer import WatchState
 from fabled.daemon.writer import Health, StorageWait
+from fabled.present.terminal import plural
 from fabled.store.ledger import Loss
 
 BIG_WAL_BYTES = 64 << 20
@@ -63,8 +64,10 @@ def _watching(watch: WatchState, config: Config) -> list[Concern]:
         every = f"every {config.degraded_sweep_seconds:g} s"
         said = f"changes are looked for {every}, not told by events: {watch.reason}"
         found.append(Concern("watcher", said, watch.hint))
-    hint = f"if transcripts lie elsewhere, set roots in {config.places.config_file}"
-    return found + [Concern("root_missing", f"waiting for {root}: it does not exist", hint) for root in watch.waiting]
+    hint = "if transcripts lie elsewhere: fabled config set roots FOLDER"
+    for root in watch.waiting:
+        found.append(Concern("root_missing", f"waiting for {root}: there is no such folder", hint))
+    return found
 
 
 def _losses(losses: Sequence[Loss]) -> list[Concern]:
@@ -75,10 +78,11 @@ def _losses(losses: Sequence[Loss]) -> list[Concern]:
         found.append(Concern("vanished", said, "if there is a backup of them, put them back"))
     for loss in [loss for loss in losses if loss.kind == "shrunk"][:SHOWN]:
         if loss.nowhere:
-            said = f"{loss.path} lost {loss.nowhere} records that nothing else holds"
+            said = f"{loss.path} lost {plural(loss.nowhere, 'record')} that nothing else holds"
             found.append(Concern("shrunk", said, "if there is a backup of it, put it back"))
         else:
-            found.append(Concern("shrunk", f"{loss.path} lost {loss.in_vault} records, which the Vault still holds"))
+            said = f"{loss.path} lost {plural(loss.in_vault, 'record')}, which the Vault still holds"
+            found.append(Concern("shrunk", said))
     return found
 
 
@@ -86,12 +90,17 @@ def _transcripts(counts: Mapping[str, Any], health: Health) -> list[Concern]:
     found = []
     if counts.get("near_cleanup"):
         ids = [str(one["session_id"]) for one in counts.get("near_cleanup_sessions") or ()]
-        said = f"{counts['near_cleanup']} sessions exist only as live transcripts that the client will soon delete"
+        live = (
+            "session exists only as a live transcript that",
+            "sessions exist only as live transcripts that",
+        )
+        said = f"{plural(counts['near_cleanup'], *live)} the client will soon delete"
         found.append(Concern("cleanup", f"{said} ({_some(ids)})", "raise cleanupPeriodDays in the client's settings"))
     if counts.get("unparsed"):
         first = next(iter(counts.get("unparsed_spans") or ()), None)
         where = f"; the first: {first['path']}, line {first['line']}" if isinstance(first, Mapping) else ""
-        said = f"{counts['unparsed']} places in transcripts are no records{where}"
+        said = plural(counts["unparsed"], "place in transcripts is no record", "places in transcripts are no records")
+        said += where
         found.append(Concern("unparsed", said, "fabled spans FILE shows them"))
     if health.failed:
         path, reason = health.failed[0]

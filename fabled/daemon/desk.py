@@ -109,6 +109,7 @@ class Desk:
         style = present.Style(
             color=wishes.color,
             width=wishes.width,
+            folds=wishes.folds,
             utf8=wishes.utf8,
             now=time.time(),
             utc=wishes.utc,

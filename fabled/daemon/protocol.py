@@ -52,6 +52,7 @@ class As:
     form: str
     color: bool = False
     width: int = 80
+    folds: bool = False
     utf8: bool = True
     utc: bool = False
 
@@ -533,6 +534,7 @@ def _wishes(given: object) -> As | None:
         form=given["form"],
         color=given.get("color") is True,
         width=max(20, min(width, 1000)),
+        folds=given.get("folds") is True,
         utf8=given.get("utf8") is not False,
         utc=given.get("utc") is True,
     )

@@ -21,6 +21,7 @@ from fabled.daemon.inbox import Asked, Batch, Inbox, Job
 from fabled.daemon.trouble import of_sqlite, storage_trouble
 from fabled.errors import FabledError, NotRunning, StorageFault
 from fabled.indexer import Indexer, IndexReport, Progress
+from fabled.indexer.report import GROWN
 from fabled.pruner import Automatic, Outlook, perform
 from fabled.store.ledger import Loss
 
@@ -425,10 +426,18 @@ class Writer:
             facts["vanished"] = report.vanished
         if report.failed:
             facts["failed"] = len(report.failed)
+        grown = [
+            {
+                "session_id": one.session, "subagent": one.agent is not None, "project": one.project,
+                "added": one.now - one.before, "bytes": one.now,
+            }
+            for one in report.grown
+        ]  # fmt: skip
         whole = paths is None
         if whole or changed:
             log.info("index.everything" if whole else "index.paths", reason=", ".join(reasons), **facts)
-            self._tells.event("index" if whole else "change", {**facts, "paths": list(paths or ())[:20]})
+            told = {**facts, "paths": list(paths or ())[:20], "grown": grown}
+            self._tells.event("index" if whole else "change", told)
         else:
             log.debug("index.unchanged", paths=len(paths or ()))
         for path, reason in report.failed:
@@ -694,6 +703,7 @@ def _named(fault: BaseException) -> str:
 def report_value(report: IndexReport) -> dict[str, Any]:
     """A report as the answer to `index`."""
     value = asdict(report)
+    del value["grown"]  # for those who follow what happens
     value["failed"] = [{"path": path, "reason": reason} for path, reason in report.failed]
     return value
 
@@ -701,4 +711,6 @@ def report_value(report: IndexReport) -> dict[str, Any]:
 def _together(pieces: list[IndexReport]) -> IndexReport:
     """The report of a pass done in pieces: what each did, and the totals of the last."""
     added = ("files_changed", "bytes_read", "seconds", "cpu_seconds", "scans", "whole_scans", "vanished")
-    return replace(pieces[-1], **{name: sum(getattr(piece, name) for piece in pieces) for name in added})
+    grown = tuple(one for piece in pieces for one in piece.grown)[:GROWN]
+    sums = {name: sum(getattr(piece, name) for piece in pieces) for name in added}
+    return replace(pieces[-1], grown=grown, **sums)

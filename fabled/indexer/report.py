@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+GROWN = 20
+"""Files whose growth one report tells."""
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -13,6 +16,18 @@ class Progress:
     files: int
     bytes_done: int
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A live file that was read because it changed: its length before, and now."""
+
+    path: str
+    session: str | None
+    agent: str | None
+    project: str | None
+    before: int
+    now: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +54,8 @@ class IndexReport:
     notes: tuple[str, ...] = ()
     stopped: bool = False
     folders: int = 0
+    grown: tuple[Grown, ...] = ()
+    """at most `GROWN` of them"""
 
 
 @dataclass(slots=True)
@@ -52,3 +69,4 @@ class Totals:
     vanished: int = 0
     stopped: bool = False
     failed: list[tuple[str, str]] = field(default_factory=list)
+    grown: list[Grown] = field(default_factory=list)

@@ -13,7 +13,7 @@ from ..store.batch import Batch, FileRow, Twin
 from ..store.vault import Place, Source
 from ..transcript.record import DIGEST_BYTES, digest, lines
 from .file import TAIL_CHECK, FileScan
-from .report import Totals
+from .report import GROWN, Grown, Totals
 
 if TYPE_CHECKING:
     from .update import Indexer
@@ -98,6 +98,7 @@ class Scan:
                 if known is not None and row.agent is None:
                     old = self.map.digests(known.id)
                     homeless = _homeless(known, place)
+            before = known.stamp[2] if known is not None else 0
             self.totals.scans += 1
             self.totals.changed += 1
             self.totals.whole += whole and known is not None
@@ -109,6 +110,10 @@ class Scan:
                 self._keep(row, known, whole, False)
                 raise
             self._keep(row, known, whole, finished)
+            if place.generation is None and len(self.totals.grown) < GROWN:
+                session = place.session or (row.session and self.map.session_name(row.session)) or None
+                project = row.project or place.folder
+                self.totals.grown.append(Grown(place.path, session, place.agent, project, before, source.size))
             if whole and known is not None:
                 self.flush()
             if row.agent is not None and place.meta is not None and finished:

@@ -121,6 +121,7 @@ class Indexer:
             notes=self._notes(listing),
             stopped=totals.stopped,
             folders=listing.folders,
+            grown=tuple(totals.grown),
         )
 
     def _new_bytes(self, place: Place, stamp: Stamp) -> int:

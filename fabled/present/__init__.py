@@ -28,7 +28,7 @@ _COMMANDS: dict[str, Callable[[Mapping[str, Any], Style], list[str]]] = {
     "capture": keep.capture,
     "generations": keep.generations,
     "prune": keep.prune,
-    "prune_check": keep.prune_check,
+    "prune_check": health.prune_check,
     "restore": keep.restore,
     "undo": keep.undo,
     "diff": cost.diff,

@@ -5,13 +5,14 @@ What they say is decided before.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from fabled.present.terminal import Style, count, day, fit, moment, one_line, pad, path, plural, short, visible
+from fabled.present.columns import cells, fit, middle, pad, title_width, widest
+from fabled.present.terminal import Style, count, day, moment, one_line, path, plural, plurals, short
 
 Value = Mapping[str, Any]
+READABLE = 110
 _KINDS = {"operative": "commands", "target": "files and names", "concept": "topics", "wikilink": "links"}
 
 
@@ -28,14 +29,25 @@ def terms(value: Value, style: Style) -> list[str]:
         for kind, name in _KINDS.items():
             of = [one_line(str(row["term"])) for row in rows if row["kind"] == kind]
             if of:
-                lines += _wrapped(f"{name:<16}", ", ".join(of), style)
+                lines += _headed(f"{name:<16}", ", ".join(of), style)
         return [*lines, *waiting]
-    width = min(max(len(one_line(str(row["term"]))) for row in rows), max(12, style.width - 44))
-    lines = [
-        f"{pad(one_line(str(row['term'])), width)}  {style.dim(str(row['kind'])):<9}  "
-        f"{plural(row['threads'], 'thread'):>13}  {count(row['count']):>8} times"
-        for row in rows
+    kinds = [one_line(str(row["kind"])) for row in rows]
+    figures = [
+        "  ".join(pair)
+        for pair in zip(
+            plurals([row["threads"] for row in rows], "thread"),
+            plurals([row["count"] for row in rows], "time"),
+            strict=True,
+        )
     ]
+    names = [one_line(str(row["term"])) for row in rows]
+    width = title_width(names, style.width - widest(kinds) - widest(figures) - 4)
+    lines = []
+    for name, kind, said in zip(names, kinds, figures, strict=True):
+        if cells(name) > width:  # it is there to be searched by: rather on two lines than cut
+            lines.append(name)
+            name = ""
+        lines.append(f"{pad(name, width)}  {style.dim(pad(kind, widest(kinds)))}  {said}")
     total = value.get("total") or 0
     more = [style.dim(f"{count(len(rows))} of {count(total)}")] if total > len(rows) else []
     return [*lines, *more, *waiting]
@@ -47,15 +59,18 @@ def cards(value: Value, style: Style) -> list[str]:
     if not rows:
         return ["No threads."]
     lines = []
-    for row in rows:
-        head = f"{style.id(short(str(row['thread'])))}  {day(row.get('last_ts'), style):>6}  "
-        room = max(20, style.width - 32)
-        mark = "" if row.get("source") == "extracted" else " ✓"
-        title = pad(fit(one_line(str(row.get("title") or "")), room), room)
-        lines.append(f"{head}{style.bold(title)}  {style.dim(str(row.get('type') or '') + mark)}")
+    ids = widest(short(str(row["thread"])) for row in rows)
+    days = widest(day(row.get("last_ts"), style) for row in rows)
+    titles = [one_line(str(row.get("title") or "")) for row in rows]
+    types = [one_line(str(row.get("type") or "")) + ("" if row.get("source") == "extracted" else " ✓") for row in rows]
+    left = ids + days + 4
+    room = title_width(titles, style.width - 1 - left - 2 - widest(types))
+    for row, title, kind in zip(rows, titles, types, strict=True):
+        head = f"{style.id(pad(short(str(row['thread'])), ids))}  {pad(day(row.get('last_ts'), style), days)}  "
+        lines.append(f"{head}{style.bold(pad(title, room))}  {style.dim(kind)}")
         outcome = one_line(str(row.get("outcome") or ""))
         if outcome:
-            lines.append(f"{'':18}{style.dim(fit(outcome, max(20, style.width - 19)))}")
+            lines.append(f"{'':{left}}{style.dim(fit(outcome, max(8, style.width - 1 - left)))}")
     total = value.get("total") or 0
     if total > len(rows):
         lines.append(style.dim(f"{count(len(rows))} of {count(total)}"))
@@ -64,25 +79,28 @@ def cards(value: Value, style: Style) -> list[str]:
 
 def card(value: Value, style: Style) -> list[str]:
     """One card, whole."""
-    where = path(str(value.get("project") or ""), style)
+    where = middle(path(str(value.get("project") or ""), style), style.width)
     lines = [
-        style.bold(visible(str(value.get("title") or ""))),
-        style.dim(
-            f"{short(str(value['thread']))}  {where}  {day(value.get('last_ts'), style)}  "
-            f"{plural(value.get('turns') or 0, 'turn')}  {value.get('type')}"
+        style.bold(one_line(str(value.get("title") or ""))),
+        *style.fold(
+            style.dim(
+                f"{short(str(value['thread']))}  {where}  {day(value.get('last_ts'), style)}  "
+                f"{plural(value.get('turns') or 0, 'turn')}  {one_line(str(value.get('type')))}"
+            ),
+            0,
         ),
         "",
-        *_wrapped("", str(value.get("summary") or ""), style),
+        *_headed("", one_line(str(value.get("summary") or "")), style),
     ]
     for name in ("topics", "decisions", "files"):
-        given = [visible(str(one)) for one in value.get(name) or []]
+        given = [one_line(str(one)) for one in value.get(name) or []]
         if name == "decisions":
             for number, one in enumerate(given):
-                lines += _wrapped(f"{'decided' if not number else '':<10}", one, style)
+                lines += _headed(f"{'decided' if not number else '':<10}", one, style)
         elif given:
-            lines += _wrapped(f"{name:<10}", ", ".join(given), style)
+            lines += _headed(f"{name:<10}", ", ".join(given), style)
     if value.get("outcome"):
-        lines += _wrapped(f"{'outcome':<10}", str(value["outcome"]), style)
+        lines += _headed(f"{'outcome':<10}", one_line(str(value["outcome"])), style)
     if value.get("source") == "extracted":
         made = "made by rule from the thread's own words"
     else:
@@ -103,8 +121,6 @@ def cards_run(value: Value, style: Style) -> list[str]:
     return lines
 
 
-def _wrapped(head: str, text: str, style: Style) -> list[str]:
-    """A text behind a heading, on as many lines as it takes."""
-    width = max(30, min(style.width, 110) - len(head))
-    lines = textwrap.wrap(visible(text), width, break_long_words=False, break_on_hyphens=False) or [""]
-    return [f"{style.dim(head) if not number else ' ' * len(head)}{line}" for number, line in enumerate(lines)]
+def _headed(head: str, text: str, style: Style) -> list[str]:
+    """A text behind a heading, on as many lines as it takes, none too long to be read."""
+    return style.fold(style.dim(head) + text, len(head), READABLE)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fabled.present.terminal import Style, count, fit, one_line, path, plural
+from fabled.present.columns import middle
+from fabled.present.terminal import Style, count, one_line, path, plural
 
 Value = Mapping[str, Any]
 
@@ -62,7 +63,7 @@ def not_yet(told: Value, hint: str) -> str:
 
 def _missing(one: Value, style: Style) -> str:
     name = str(one.get("filter") or "")
-    said = fit(_shown(name, one.get("value"), style), VALUE_CELLS)
+    said = middle(_shown(name, one.get("value"), style), min(VALUE_CELLS, max(24, style.width - 20)))
     why = str(one.get("why") or "")
     if why == "no time":
         return f"{name}:{said} is no time, so it was taken for text.  A time is an ISO date, or 90m, 3h, 2d, 6w."

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fabled.present.columns import cells, fit, pad, whole, widest
 from fabled.present.keep import change, context
-from fabled.present.terminal import Style, cells, count, day, fit, one_line, pad, plural, short, size, tokens
+from fabled.present.terminal import Style, Verbatim, count, day, one_line, plural, short, size, tokens
 
 Value = Mapping[str, Any]
 
@@ -20,7 +21,7 @@ def diff(value: Value, style: Style) -> list[str]:
         f"{style.id(short(str(value.get('session_id'))))}  {one_line(str(value.get('a')))} → "
         f"{one_line(str(value.get('b')))}   {size(before)} → {size(after)}  ({change(before, after)})"
     ]
-    lines += [style.dim(line) for line in (context(value), _sums(value)) if line]
+    lines += [part for line in (context(value), _sums(value)) if line for part in style.fold(style.dim(line), 0)]
     threads = value.get("threads") or []
     if not threads:
         return [*lines, "No record differs."]
@@ -28,7 +29,7 @@ def diff(value: Value, style: Style) -> list[str]:
         lines += _thread(thread, style)
     first = next((block["id"] for thread in threads for block in thread.get("blocks") or []), None)
     if first is not None:
-        lines += ["", style.dim(f"Open one:  fabled block {_block_id(str(first))}")]
+        lines += ["", style.dim(f"Open one:  {whole(f'fabled block {_block_id(str(first))}')}")]
     return lines
 
 
@@ -50,20 +51,32 @@ def _thread(thread: Value, style: Style) -> list[str]:
     title = fit(one_line(str(thread.get("title") or "")) or "(no title)", max(style.width - 3 - cells(head), 8))
     lines = ["", f"{style.id(head[: len(id_)])}{head[len(id_) :]}  {style.bold(title)}"]
     sums = _sums(thread)
-    lines += [f"  {style.dim(sums)}"] if sums else []
+    lines += style.fold(f"  {style.dim(sums)}", 2) if sums else []
     blocks = thread.get("blocks") or []
     names = [_block_id(str(block.get("id"))) for block in blocks]
-    width = min(max(map(cells, names), default=0), max(style.width - 40, 24))
-    for name, block in zip(names, blocks, strict=True):
-        cost = f"  {tokens(block['tokens'])}" if block.get("tokens") else ""
-        what = one_line(str(block.get("what"))) + (f" ({one_line(str(block['tool']))})" if block.get("tool") else "")
-        rest = f"{pad(what, 28)} {size(block.get('bytes') or 0):>8}{cost}"
-        # A shortened name would open nothing: rather the line is too long.
-        lines.append(f"    {name}{' ' * max(width - cells(name), 0)}  {style.dim(rest)}")
+    whats = [_what(block) for block in blocks]
+    sizes = [size(block.get("bytes") or 0) for block in blocks]
+    costs = [f"  {tokens(block['tokens'])}" if block.get("tokens") else "" for block in blocks]
+    rests = [
+        f"{pad(what, widest(whats))}  {amount:>{widest(sizes)}}{cost}"
+        for what, amount, cost in zip(whats, sizes, costs, strict=True)
+    ]
+    beside = widest(names) + widest(rests) + 6 <= style.width
+    for name, rest in zip(names, rests, strict=True):
+        # A shortened name would open nothing: rather it stands on a line of its own.
+        if beside:
+            lines.append(f"    {pad(name, widest(names))}  {style.dim(rest)}")
+        else:
+            lines += [Verbatim(f"    {name}"), f"      {style.dim(rest)}"]
     more = (thread.get("blocks_total") or 0) - len(blocks)
     if more > 0:
         lines.append(style.dim(f"    and {count(more)} smaller ones (--limit 0 shows all)"))
     return lines
+
+
+def _what(block: Value) -> str:
+    tool = f" ({one_line(str(block['tool']))})" if block.get("tool") else ""
+    return fit(one_line(str(block.get("what"))) + tool, 40)
 
 
 def _block_id(id_: str) -> str:

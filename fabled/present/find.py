@@ -5,23 +5,24 @@ Which records these are, and how much of each, is decided before; nothing here l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fabled.present import recent
+from fabled.present.columns import cells, fit, middle, pad, title_width, whole, widest
 from fabled.present.terminal import (
     Style,
-    cells,
+    Verbatim,
     clock,
     count,
     day,
-    fit,
     moment,
     one_line,
-    pad,
     path,
     plural,
+    plurals,
     short,
     stretch,
     tokens,
@@ -40,15 +41,20 @@ def search(value: Value, style: Style) -> list[str]:
         if len(results) == value.get("total")
         else f"{len(results)} of {plural(value.get('total', len(results)), 'thread')}"
     )
-    head = f"{shown}, {value.get('took_ms', 0):.0f} ms"
-    scope = _scope(value, style)
-    gap = style.width - cells(head) - cells(scope)
-    lines = [style.dim(line) for line in ([head + " " * gap + scope] if gap >= 2 else [head, scope])]
-    lines.append("")
-    rows = [_Row.of(row, value.get("offset") or 0, number, style) for number, row in enumerate(results, 1)]
+    turns = plurals([row.get("turns") or 0 for row in results], "turn")
+    rows = [
+        _Row.of(row, (value.get("offset") or 0) + number, said, style)
+        for number, (row, said) in enumerate(zip(results, turns, strict=True), 1)
+    ]
     if not _project(value):
         rows = [row.with_project() for row in rows]
     columns = _Columns.of(rows, style)
+    head = f"{shown}, {value.get('took_ms', 0):.0f} ms"
+    scope = _scope(value, style)
+    gap = max(min(columns.all, style.width, 100) - cells(head) - cells(scope), 4)
+    fits = cells(head) + gap + cells(scope) <= style.width
+    lines = [style.dim(line) for line in ([head + " " * gap + scope] if fits else [head, scope])]
+    lines.append("")
     for row in rows:
         lines += _hit(row, columns, style)
     return [*lines, "", *_looked_at(value, style), *_next(short(results[0]["thread"]), style)]
@@ -76,10 +82,10 @@ def _why(explained: Value) -> str:
 
 def _next(id_: str, style: Style) -> list[str]:
     first = f"Open one:  fabled thread {id_}"
-    second = "narrow:  --file '*.py'  --tool Bash  --role user  --project NAME"
-    if len(first) + 8 + len(second) <= style.width:
-        return [style.dim(f"{first}        {second}")]
-    return [style.dim(first), style.dim(second)]
+    second = "--file '*.py'  --tool Bash  --role user  --project NAME"
+    if len(first) + 17 + len(second) <= style.width:
+        return [style.dim(f"{first}        narrow:  {second}")]
+    return [style.dim(first), style.dim(f"Narrow:    {second}")]
 
 
 def _project(value: Value) -> str:
@@ -89,7 +95,9 @@ def _project(value: Value) -> str:
 
 def _scope(value: Value, style: Style) -> str:
     project = _project(value)
-    return f"project {path(project, style)}  (--all for every project)" if project else "all projects"
+    if not project:
+        return "all projects"
+    return f"project {middle(path(project, style), max(12, style.width - 36))}  (--all for every project)"
 
 
 def _nothing(value: Value, style: Style) -> list[str]:
@@ -128,15 +136,15 @@ class _Row:
     tokens: str
 
     @classmethod
-    def of(cls, value: Value, offset: int, number: int, style: Style) -> _Row:
+    def of(cls, value: Value, number: int, turns: str, style: Style) -> _Row:
         return cls(
             value=value,
-            number=f"{offset + number:>2}",
+            number=f"{number:>2}",
             id=short(str(value["thread"])),
             when=day(value.get("last_ts"), style),
             title=one_line(str(value.get("title") or "")) or "(no title)",
             score=float(value.get("score") or 0),
-            turns=f"{plural(value.get('turns', 0), 'turn'):>9}",
+            turns=turns,
             tokens=f"{tokens(value.get('est_tokens', 0)):>9}",
         )
 
@@ -161,16 +169,16 @@ class _Columns:
     id: int
     when: int
     title: int
+    all: int
     best: float
 
     @classmethod
     def of(cls, rows: Sequence[_Row], style: Style) -> _Columns:
-        ids, whens = max(len(row.id) for row in rows), max(len(row.when) for row in rows)
+        ids, whens = widest(row.id for row in rows), widest(row.when for row in rows)
         best = max(1e-9, *(row.score for row in rows))
-        right = max(len(row.right(best, style)) for row in rows)
-        room = style.width - 1 - (2 + 2 + ids + 2 + whens + 2 + 2 + right)
-        longest = max(cells(row.title) for row in rows)
-        return cls(ids, whens, max(8, min(longest, room)), best)
+        others = widest(row.number for row in rows) + ids + whens + widest(row.right(best, style) for row in rows) + 8
+        title = title_width([row.title for row in rows], style.width - 1 - others)
+        return cls(ids, whens, title, others + title, best)
 
 
 def _hit(row: _Row, columns: _Columns, style: Style) -> list[str]:
@@ -179,7 +187,7 @@ def _hit(row: _Row, columns: _Columns, style: Style) -> list[str]:
         f"{row.number}  {style.id(pad(row.id, columns.id))}  {row.when:<{columns.when}}  "
         f"{style.bold(pad(row.title, columns.title))}  {style.dim(row.right(columns.best, style))}"
     ]
-    snippet = _highlighted(row.value, style.width - 5, style)
+    snippet = _highlighted(row.value, max(12, style.width - 5), style)
     if snippet:
         lines.append(f"    {snippet}")
     also = [short(str(one)) for one in row.value.get("also_in") or []]
@@ -189,15 +197,8 @@ def _hit(row: _Row, columns: _Columns, style: Style) -> list[str]:
     if row.value.get("explain"):
         lines.append(style.dim(f"    {_why(row.value['explain'])}"))
     if row.value.get("resume"):
-        lines.append(style.dim(f"    {_resume(str(row.value['resume']), style)}"))
+        lines += [style.dim(line) for line in recent.resume(str(row.value["resume"]), "    ", style)]
     return lines
-
-
-def _resume(line: str, style: Style) -> str:
-    """The command that takes the session up again, whole: it is there to be copied."""
-    line = one_line(line)
-    home = style.home.rstrip("/")
-    return line.replace(f"cd {home}/", "cd ~/", 1) if home and line.startswith(f"cd {home}/") else line
 
 
 def _highlighted(row: Value, width: int, style: Style) -> str:
@@ -231,7 +232,7 @@ def _spaced(piece: str) -> str:
 
 def thread(value: Value, style: Style) -> list[str]:
     turns = value.get("turns") or []
-    lines = _wrapped([fact for fact in _facts(value, turns, style) if fact], style)
+    lines = style.fold("   ".join(fact for fact in _facts(value, turns, style) if fact), 0)
     if value.get("title"):
         lines.append(style.bold(fit(one_line(str(value["title"])), style.width - 1)))
     lines.append("")
@@ -244,14 +245,12 @@ def _facts(value: Value, turns: Sequence[Value], style: Style) -> list[str]:
     first, last = (turns[0].get("ts"), turns[-1].get("ts")) if turns else (None, None)
     shown = value.get("est_tokens") or 0
     amount = f"{plural(value.get('total_turns', len(turns)), 'turn')}, {count(value.get('total_tokens', shown))} tok"
-    if turns and not value.get("total_turns"):
-        amount = f"{plural(len(turns), 'turn')} of subagents, {count(shown)} tok"
     if value.get("omitted"):
         amount += f" (showing {count(shown)})"
     return [
         f"thread {style.id(short(str(value['thread'])))}",
         f"session {short(str(value.get('session_id') or ''))}",
-        path(str(value.get("project") or ""), style),
+        middle(path(str(value.get("project") or ""), style), style.width),
         stretch(value.get("first_ts") or first, value.get("last_ts") or last, style),
         amount,
     ]
@@ -264,7 +263,7 @@ def _aside(value: Value, style: Style) -> list[str]:
     if omitted:
         shown = sum(turn.get("kind") != "omitted" for turn in value.get("turns") or [])
         first = next((turn.get("block") for turn in value.get("turns") or [] if turn.get("kind") == "omitted"), None)
-        marker = f" [truncated — fabled block {first}]" if first else ""
+        marker = f" {whole(f'[truncated — {_opens(str(first))}]')}" if first else ""
         lines.append(
             f"{plural(shown, 'turn')} shown, {count(omitted)} left out to fit the budget{marker}."
             "   All of it:  --budget 0"
@@ -282,23 +281,12 @@ def _aside(value: Value, style: Style) -> list[str]:
     return ["", *(style.dim(line) for line in lines)] if lines else []
 
 
-def _wrapped(facts: list[str], style: Style) -> list[str]:
-    """Facts on one line, or on several where the terminal is narrow."""
-    lines, used = [""], 0
-    for fact in facts:
-        size = cells(fact) if not style.color else cells(fact.replace("\x1b[36m", "").replace("\x1b[0m", ""))
-        if used and used + 3 + size > style.width:
-            lines.append("")
-            used = 0
-        lines[-1] += ("   " if used else "") + fact
-        used += (3 if used else 0) + size
-    return lines
-
-
 def _turn(turn: Value, style: Style) -> list[str]:
     """One turn under a line that says whose words it holds."""
     kind, role = str(turn.get("kind") or ""), str(turn.get("role") or "")
-    text = visible(str(turn.get("text") or "")).rstrip("\n")
+    # Its own marks name records in full; the beginning of an id opens them as well, and fits the line.
+    text = _MARK.sub(lambda found: found[0].replace(found[1], _opens(found[2])), str(turn.get("text") or ""))
+    text = visible(text).rstrip("\n")
     if kind == "omitted":
         return [style.dim(text)]
     tool = one_line(str(turn.get("tool") or ""))
@@ -315,10 +303,31 @@ def _turn(turn: Value, style: Style) -> list[str]:
     label = one_line(str(turn.get("label") or "main"))
     head = f"── {who}  {clock(turn.get('ts'), style)}".rstrip() + (f"  ({label})" if label != "main" else "")
     lines = [style.good(head) if role == "user" else style.bold(head) if kind == "reply" else style.dim(head)]
-    lines += text.split("\n") if text else []
+    if text:
+        lines += map(Verbatim, text.split("\n")) if kind == "tool" else _prose(text, style)
     if turn.get("truncated") and turn.get("block") and "fabled block" not in text:
-        lines.append(style.dim(f"[truncated — fabled block {one_line(str(turn['block']))}]"))
+        lines.append(style.dim(f"[truncated — {_opens(str(turn['block']))}]"))
     return lines
+
+
+_MARK = re.compile(r"\[truncated — (fabled block ([0-9A-Za-z-]{8,80}))\]")
+
+
+def _opens(block: str) -> str:
+    return f"fabled block {short(block)}"
+
+
+def _prose(text: str, style: Style) -> Iterator[str]:
+    """What somebody said, broken between words; code, tables and quoted output in it stay as they are."""
+    fenced = False
+    for line in text.split("\n"):
+        fence = line.lstrip().startswith(("```", "~~~"))
+        if fenced or fence or line.startswith(("    ", "|")) or "\t" in line:
+            yield Verbatim(line)
+        else:
+            mark = re.match(r" *(?:[-*+>] +|\d+[.)] +)?", line)
+            yield from map(Verbatim, style.fold(line, len(mark[0]) if mark else 0))
+        fenced ^= fence
 
 
 def block(value: Value, style: Style) -> list[str]:
@@ -327,29 +336,29 @@ def block(value: Value, style: Style) -> list[str]:
     best = next((copy for copy in copies if copy.get("best")), copies[0] if copies else None)
     lines = [
         f"{'uuid':<10}{style.id(one_line(str(value.get('uuid') or value.get('id'))))}"
-        f"      type {one_line(str(value.get('type') or '—'))}      {moment(value.get('ts'), style)}",
+        f"   type {one_line(str(value.get('type') or '—'))}   {moment(value.get('ts'), style)}",
         f"{'session':<10}{one_line(str(value.get('session_id') or '—'))}",
     ]
     if best:
         where = best.get("generation") or "live"
         lines.append(
-            f"{'best copy':<10}{where} line {count(best['line'])}   bytes {count(best['offset'])} + "
-            f"{count(best['length'])}   sha256 {str(best['sha256'])[:16]}…   "
+            f"{'best copy':<10}{one_line(str(where))} line {count(best['line'])}   bytes {count(best['offset'])} + "
+            f"{count(best['length'])}   sha256 {one_line(str(best['sha256']))[:16]}…   "
             f"{'immutable' if best.get('generation') else 'live'}"
         )
         lines.append(f"{'':<10}{path(str(best['path']), style)}")
     part = value.get("part")
     if part:
         lines.append(
-            f"{'value':<10}{one_line(str(part['path']))}   {count(part['length'])} bytes at "
-            f"{count(part['offset'])} of the record   sha256 {str(part['sha256'])[:16]}…"
+            f"{'value':<10}{one_line(str(part['path']))}   {plural(part['length'], 'byte')} at "
+            f"{count(part['offset'])} of the record   sha256 {one_line(str(part['sha256']))[:16]}…"
         )
     for number, copy in enumerate(copies):
         reduced = ", reduced" if copy.get("fidelity") == "reduced" else ""
         mark = "  best" if copy is best else ""
         lines.append(
-            f"{'copies' if number == 0 else '':<10}{copy.get('generation') or 'live'} "
-            f"({count(copy['length'])} bytes{reduced})  line {count(copy['line'])}{mark}  "
-            f"{copy.get('id') or copy.get('content_id') or ''}".rstrip()
+            f"{'copies' if number == 0 else '':<10}{one_line(str(copy.get('generation') or 'live'))} "
+            f"({plural(copy['length'], 'byte')}{reduced})  line {count(copy['line'])}{mark}  "
+            f"{one_line(str(copy.get('id') or copy.get('content_id') or ''))}".rstrip()
         )
-    return lines
+    return [part for line in lines for part in style.fold(line, 10)]

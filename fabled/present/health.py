@@ -5,13 +5,17 @@ The figures come as they are; what counts as worth a warning is decided before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fabled.present import asides
-from fabled.present.terminal import Style, ago, count, duration, fit, one_line, path, plural, size
+from fabled.present.columns import cells
+from fabled.present.terminal import Style, Verbatim, ago, count, duration, homely, one_line, path, plural, size
 
 Value = Mapping[str, Any]
+
+_LEFT = 13
+"""What stands behind a row's name begins here."""
 
 
 def status(value: Value, style: Style) -> list[str]:
@@ -47,7 +51,7 @@ def statusline(value: Value, style: Style) -> list[str]:
         parts.append("indexing")
     if value.get("warnings"):
         parts.append(plural(len(value["warnings"]), "warning"))
-    return [" | ".join(parts)]
+    return [Verbatim(" | ".join(parts))]
 
 
 def _short(number: int) -> str:
@@ -81,7 +85,7 @@ def _vault(value: Value) -> str:
     if vault.get("generations"):
         packed = vault["logical_bytes"] / vault["bytes"] if vault.get("bytes") else 1
         parts.append(f"{size(vault['bytes'])} in {plural(vault['generations'], 'generation')} ({packed:.1f}x packed)")
-        return "  +  ".join(parts)
+        return "  + ".join(parts)
     return ", ".join([*parts, "no generations yet"])
 
 
@@ -121,18 +125,18 @@ def _pruning(value: Value) -> str:
 def _oddities(value: Value) -> str:
     """Counters that are mostly zero: shown when they are not."""
     named = (
-        ("unparsed", "unparsed spans"),
-        ("pending_bytes", "bytes of unfinished lines"),
-        ("unattached", "records without thread"),
-        ("vanished", "vanished files"),
-        ("vanished_sessions", "sessions only in the Map"),
-        ("overflow", "event overflows"),
-        ("watcher_restarts", "watcher restarts"),
-        ("missed_runs", "missed runs"),
-        ("fts_rebuilds", "full-text rebuilds"),
+        ("unparsed", "unparsed span", ""),
+        ("pending_bytes", "byte of unfinished lines", "bytes of unfinished lines"),
+        ("unattached", "record without thread", "records without thread"),
+        ("vanished", "vanished file", ""),
+        ("vanished_sessions", "session only in the Map", "sessions only in the Map"),
+        ("overflow", "event overflow", ""),
+        ("watcher_restarts", "watcher restart", ""),
+        ("missed_runs", "missed run", ""),
+        ("fts_rebuilds", "full-text rebuild", ""),
     )
     return ", ".join(
-        f"{count(value[key])} {words}" for key, words in named if isinstance(value.get(key), int) and value[key]
+        plural(value[key], one, many) for key, one, many in named if isinstance(value.get(key), int) and value[key]
     )
 
 
@@ -140,10 +144,10 @@ def _warnings(value: Value, style: Style) -> list[str]:
     lines = []
     for number, warning in enumerate(value.get("warnings") or []):
         label = "warnings" if number == 0 else ""
-        message, hint = (one_line(str(warning.get(key) or "")) for key in ("message", "hint"))
-        lines.append(f"  {label:<10} {style.warn(message)}")
+        message, hint = (homely(one_line(str(warning.get(key) or "")), style) for key in ("message", "hint"))
+        lines += style.fold(f"  {label:<10} {style.warn(message)}", _LEFT + 2)
         if hint:
-            lines.append(f"  {'':<10} {style.dim(f'Next: {hint}')}")
+            lines += style.fold(f"{'':<{_LEFT}}{style.dim(f'Next: {hint}')}", _LEFT + 2)
     return lines
 
 
@@ -163,11 +167,11 @@ def index(value: Value, style: Style) -> list[str]:
         f"{plural(value.get('threads') or 0, 'thread')} in the Map",
     ]
     odd = [
-        f"{count(value[key])} {words}"
-        for key, words in (
-            ("no_uuid", "records without uuid"),
-            ("unparsed", "unparsed spans"),
-            ("pending_bytes", "bytes of unfinished lines"),
+        plural(value[key], one, many)
+        for key, one, many in (
+            ("no_uuid", "record without uuid", "records without uuid"),
+            ("unparsed", "unparsed span", ""),
+            ("pending_bytes", "byte of unfinished lines", "bytes of unfinished lines"),
         )
         if value.get(key)
     ]
@@ -177,7 +181,7 @@ def index(value: Value, style: Style) -> list[str]:
         name, reason = (failed.get("path"), failed.get("reason")) if isinstance(failed, Mapping) else failed
         lines.append(style.warn(f"not read: {path(str(name), style)}: {one_line(str(reason))}"))
     lines += [
-        style.warn(f"waiting for {path(str(root), style)}: the folder does not exist yet")
+        style.warn(f"waiting for {path(str(root), style)}: there is no such folder yet")
         for root in value.get("waiting") or []
     ]
     lines += [style.warn(one_line(str(note))) for note in value.get("notes") or []]
@@ -185,17 +189,31 @@ def index(value: Value, style: Style) -> list[str]:
 
 
 def check(value: Value, style: Style) -> list[str]:
+    return [*checks(value.get("checks") or [], style), _verdict(value.get("checks") or [], "Everything holds.", style)]
+
+
+def prune_check(value: Value, style: Style) -> list[str]:
+    found = value.get("checks") or []
+    if not found:
+        return ["Nothing to check."]
+    return [*checks(found, style), _verdict(found, "The last prune is sound.", style)]
+
+
+def _verdict(found: Sequence[Value], sound: str, style: Style) -> str:
+    bad = sum(1 for one in found if not one.get("ok"))
+    return style.bad(f"{plural(bad, 'check')} failed.") if bad else sound
+
+
+def checks(found: Sequence[Value], style: Style) -> list[str]:
+    """Each with its sign, how much it looked at, and what it says, which is never cut: it may be what is to be done."""
+    names = [one_line(str(one.get("id"))) for one in found]
+    figures = [f"{count(one.get('tested') or 0)} tested" for one in found]
+    name, figure = (max(map(cells, texts), default=0) for texts in (names, figures))
     lines = []
-    checks = value.get("checks") or []
-    for one in checks:
+    for one, called, tested in zip(found, names, figures, strict=True):
         mark = style.good("✓") if one.get("ok") else style.bad("✗")
-        figures = f"{count(one.get('tested') or 0)} tested"
-        if one.get("failed"):
-            figures += f", {count(one['failed'])} failed"
-        lines.append(
-            f"{mark} {one.get('id')!s:<22} {figures:<24} "
-            f"{fit(one_line(str(one.get('message') or '')), max(style.width - 51, 40))}"
-        )
-    bad = sum(1 for one in checks if not one.get("ok"))
-    lines.append(style.bad(f"{plural(bad, 'check')} failed.") if bad else "Everything holds.")
+        failed = style.bad(f"{count(one['failed'])} failed: ") if one.get("failed") else ""
+        said = f"{failed}{homely(one_line(str(one.get('message') or '')), style)}"
+        left = f"{mark} {called}{' ' * (name - cells(called))}  {tested:>{figure}}  "
+        lines += style.fold(left + said, cells(left))
     return lines

@@ -8,21 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fabled.present.terminal import (
-    Style,
-    cells,
-    clock,
-    count,
-    day,
-    fit,
-    one_line,
-    pad,
-    path,
-    plural,
-    short,
-    size,
-    tokens,
-)
+from fabled.present.columns import cells, fold, middle, pad, whole, widest
+from fabled.present.terminal import Style, clock, count, day, one_line, path, plural, short, size, tokens
 
 Value = Mapping[str, Any]
 
@@ -35,7 +22,8 @@ NARROW = 72
 
 
 def capture(value: Value, style: Style) -> list[str]:
-    lines = []
+    lines: list[str] = []
+    table: list[tuple[str, ...]] = []
     sessions = value.get("sessions") or []
     for one in sessions:
         made = one.get("generations") or []
@@ -44,7 +32,13 @@ def capture(value: Value, style: Style) -> list[str]:
         names = [one_line(str(kept.get("generation"))) for kept in made if not kept.get("part")]
         beside = sum(1 for kept in made if kept.get("part"))
         what = " and ".join([*names, *([plural(beside, "file") + " beside it"] if beside else [])])
-        lines.append(f"{style.id(short(str(one.get('session_id'))))}  {what}   {style.dim(_packed(made))}")
+        table.append((short(str(one.get("session_id"))), what, *_amounts(made)))
+    # What each takes packed is told of all of them below.
+    columns = range(4 if style.width >= NARROW else 3)
+    widths = [widest([row[at] for row in table]) for at in columns]
+    for row in table:
+        id_, what, *amounts = (pad(row[at], widths[at], right=at > 1) for at in columns)
+        lines.append(f"{style.id(id_)}  {what}  {style.dim('  '.join(amounts))}")
     captured, unchanged = value.get("captured") or 0, value.get("unchanged") or 0
     took = f" in {value.get('seconds') or 0:.1f} s"
     if captured:
@@ -58,8 +52,12 @@ def capture(value: Value, style: Style) -> list[str]:
 
 
 def _packed(rows: Sequence[Value]) -> str:
+    return " ".join(_amounts(rows))
+
+
+def _amounts(rows: Sequence[Value]) -> tuple[str, str]:
     logical, packed = (sum(row.get(key) or 0 for row in rows) for key in ("logical_bytes", "bytes"))
-    return f"{size(logical)} ({size(packed)} packed)"
+    return size(logical), f"({size(packed)} packed)"
 
 
 def _retired(number: int) -> str:
@@ -121,15 +119,21 @@ def _state(row: Value, name: str, style: Style) -> tuple[str, ...]:
     )
 
 
-def _columns(table: Sequence[tuple[str, ...]], right: range, left_out: Sequence[int], style: Style) -> list[str]:
-    """A head and rows in columns, those `right` aligned to the right; some left out on a narrow terminal."""
-    shown = [at for at in range(len(table[0])) if style.width >= NARROW or at not in left_out]
-    widths = {at: max(cells(row[at]) for row in table) for at in shown}
+def _columns(
+    table: Sequence[tuple[str, ...]], right: range, left_out: Sequence[int], style: Style, names: bool = False
+) -> list[str]:
+    """A head and rows in columns, those `right` aligned to the right; some left out on a narrow terminal.
+
+    The last column takes what is left: `names` without their middle, words on as many lines as it takes.
+    """
+    *shown, last = (at for at in range(len(table[0])) if style.width >= NARROW or at not in left_out)
+    widths = {at: widest([row[at] for row in table]) for at in shown}
     lines = []
     for number, row in enumerate(table):
-        parts = (pad(row[at], widths[at], right=at in right) for at in shown)
-        line = fit("  ".join(parts).rstrip(), style.width - 1)
-        lines.append(style.dim(line) if number == 0 else line)
+        left = "".join(pad(row[at], widths[at], right=at in right) + "  " for at in shown)
+        room = style.width - 1 - cells(left)
+        line = (left + (middle(row[last], max(6, room)) if names else row[last])).rstrip()
+        lines += [style.dim(line)] if number == 0 else style.fold(line, cells(left))
     return lines
 
 
@@ -155,7 +159,7 @@ def _kept_of_all(rows: Sequence[Value], style: Style) -> list[str]:
                 path(str(kept[0].get("project") or ""), style),
             )
         )
-    lines = _columns(table, range(3, 7), (1, 4, 6), style)
+    lines = _columns(table, range(3, 7), (1, 4, 6), style, names=True)
     lines.append(style.dim(f"{plural(len(rows), 'generation')} of {plural(len(ordered), 'session')}: {_packed(rows)}"))
     lines.append(style.dim(f"One of them:  fabled generations {short(ordered[0][0])}"))
     return lines
@@ -175,7 +179,7 @@ def prune(value: Value, style: Style) -> list[str]:
     lines += _proofs(value, style)
     if _refused(value):
         return [*lines, *_refusal(value, style)]
-    asked = f"fabled prune {id_}{'' if level == 'gentle' else f' --level {level}'} --apply"
+    asked = whole(f"fabled prune {id_}{'' if level == 'gentle' else f' --level {level}'} --apply")
     return [*lines, "", f"Nothing was changed.  Do it:  {asked}"]
 
 
@@ -184,7 +188,7 @@ def _pruned(value: Value, id_: str, before: int, after: int, style: Style) -> li
         *_rules(value, style),
         "",
         f"{size(before)} → {size(after)}  ({change(before, after)})   {value.get('seconds') or 0:.1f} s",
-        f"Kept as {one_line(str(value.get('generation')))}.   Undo:  fabled undo {id_} --apply",
+        f"Kept as {one_line(str(value.get('generation')))}.   Undo:  {whole(f'fabled undo {id_} --apply')}",
         style.dim(f"What it took out:  fabled diff {id_}"),
     ]
     return lines
@@ -193,7 +197,7 @@ def _pruned(value: Value, id_: str, before: int, after: int, style: Style) -> li
 def _rules(value: Value, style: Style) -> list[str]:
     """What each rule takes out, and what is left."""
     before, after = value.get("before_bytes") or 0, value.get("after_bytes") or 0
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             one_line(str(rule.get("reason") or rule.get("rule"))),
             count(rule.get("records") or 0),
@@ -209,9 +213,11 @@ def _rules(value: Value, style: Style) -> list[str]:
     widths = [max(cells(row[at]) for row in (head, *rows, last)) for at in range(4)]
     room = max(12, style.width - 3 - sum(widths[1:]) - 6)
     widths[0] = min(widths[0], room)
-    lines = ["  " + _figures(row, widths) for row in (head, *rows, last)]
-    lines[0] = style.dim(lines[0])
-    lines.insert(-1, style.dim("  " + "─" * (sum(widths) + 6)))
+    lines = [style.dim("  " + _figures(head, widths))]
+    for row in rows:
+        first, *more = fold(row[0], widths[0], 2)
+        lines += ["  " + _figures((first, *row[1:]), widths), *("  " + one for one in more)]
+    lines += [style.dim("  " + "─" * (sum(widths) + 6)), "  " + _figures(last, widths)]
     said = context(value)
     return lines + ([f"  {said}"] if said else [])
 
@@ -275,22 +281,6 @@ def _sentence(one: Value) -> str:
     return said if said.endswith((".", "!", "?")) else f"{said}."
 
 
-def prune_check(value: Value, style: Style) -> list[str]:
-    checks = value.get("checks") or []
-    lines = []
-    for one in checks:
-        mark = style.good("✓") if one.get("ok") else style.bad("✗")
-        figures = f"{count(one.get('tested') or 0)} tested"
-        if one.get("failed"):
-            figures += f", {count(one['failed'])} failed"
-        message = fit(one_line(str(one.get("message") or "")), max(style.width - 45, 30))
-        lines.append(f"{mark} {one_line(str(one.get('id'))):<16} {figures:<24} {message}")
-    bad = sum(1 for one in checks if not one.get("ok"))
-    if bad:
-        return [*lines, style.bad(f"{plural(bad, 'check')} failed.")]
-    return [*lines, "The last prune is sound." if checks else "Nothing to check."]
-
-
 # ── restore and undo ────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -345,4 +335,4 @@ def _put_back(value: Value, asked: str, style: Style) -> list[str]:
             lines.append(f"  what was there before is kept as {one_line(str(value['generation']))}")
     if refused and not applied:
         return [*lines, *_refusal(value, style)]
-    return lines if applied else [*lines, f"Nothing was changed.  Do it:  {asked}"]
+    return lines if applied else [*lines, f"Nothing was changed.  Do it:  {whole(asked)}"]

@@ -6,10 +6,11 @@ Filtering and order are decided before.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fabled.present.terminal import Style, cells, count, day, one_line, pad, path, plural, short, size
+from fabled.present.columns import cells, fit, middle, pad, title_width, widest
+from fabled.present.terminal import Style, count, day, one_line, path, plural, plurals, short, size
 
 Value = Mapping[str, Any]
 
@@ -18,45 +19,46 @@ def sessions(value: Value, style: Style) -> list[str]:
     rows = value.get("sessions") or []
     if not rows:
         return ["No sessions."]
-    table = []
-    for row in rows:
-        title = one_line(str(row.get("title") or "")) or path(str(row.get("project") or ""), style)
-        right = [plural(row.get("threads", 0), "thread"), plural(row.get("records", 0), "record")]
-        if style.width >= 100:
-            right.append(size(row.get("bytes") or 0))
-        table.append(([short(str(row["session_id"])), day(row.get("last_ts"), style)], title, right))
-    return [*_table(table, style), *_more(value, len(rows), style)]
+    left = [[short(str(row["session_id"])), day(row.get("last_ts"), style)] for row in rows]
+    titles = [one_line(str(row.get("title") or "")) or path(str(row.get("project") or ""), style) for row in rows]
+    return [*_table(left, titles, _sums(rows, ("threads", "records"), style), style), *_more(value, len(rows), style)]
 
 
 def projects(value: Value, style: Style) -> list[str]:
     rows = value.get("projects") or []
     if not rows:
         return ["No projects."]
-    table = []
-    for row in rows:
-        name = path(str(row.get("project") or ""), style)
-        right = [plural(row.get("sessions", 0), "session"), plural(row.get("threads", 0), "thread")]
-        if style.width >= 100:
-            right.append(size(row.get("bytes") or 0))
-        table.append(([day(row.get("last_ts"), style)], name, right))
-    return [*_table(table, style), *_more(value, len(rows), style)]
+    left = [[day(row.get("last_ts"), style)] for row in rows]
+    names = [path(str(row.get("project") or ""), style) for row in rows]
+    figures = _sums(rows, ("sessions", "threads"), style)
+    return [*_table(left, names, figures, style, middle), *_more(value, len(rows), style)]
 
 
-def _table(rows: Sequence[tuple[list[str], str, list[str]]], style: Style) -> list[str]:
+def _sums(rows: Sequence[Value], of: Sequence[str], style: Style) -> list[str]:
+    """What stands right of a title, of one width in all rows."""
+    columns = [plurals([row.get(key) or 0 for row in rows], key.removesuffix("s")) for key in of]
+    if style.width >= 100:
+        sizes = [size(row.get("bytes") or 0) for row in rows]
+        columns.append([pad(one, widest(sizes), right=True) for one in sizes])
+    return ["  ".join(row) for row in zip(*columns, strict=True)]
+
+
+def _table(
+    left: Sequence[Sequence[str]],
+    titles: Sequence[str],
+    figures: Sequence[str],
+    style: Style,
+    cut: Callable[[str, int], str] = fit,
+) -> list[str]:
     """Columns left of a title and right of it, each as wide as it must be; the title takes what is left."""
-    left, right = _widths([row[0] for row in rows]), _widths([row[2] for row in rows])
-    room = style.width - 1 - sum(left) - 2 * len(left) - sum(right) - 2 * len(right)
-    title = max(8, min(room, max(cells(row[1]) for row in rows)))
+    widths = [widest(column) for column in zip(*left, strict=True)]
+    room = style.width - 1 - sum(widths) - 2 * len(widths) - 2 - widest(figures)
+    title = title_width(titles, room)
     lines = []
-    for before, name, after in rows:
-        first, *others = (f"{text:<{width}}" for text, width in zip(before, left, strict=True))
-        figures = "  ".join(f"{text:>{width}}" for text, width in zip(after, right, strict=True))
-        lines.append("  ".join([style.id(first), *others, pad(name, title), style.dim(figures)]))
+    for before, name, after in zip(left, titles, figures, strict=True):
+        first, *others = (pad(text, width) for text, width in zip(before, widths, strict=True))
+        lines.append("  ".join([style.id(first), *others, pad(cut(name, title), title), style.dim(after)]))
     return lines
-
-
-def _widths(rows: Sequence[list[str]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 
 def _more(value: Value, shown: int, style: Style) -> list[str]:
@@ -67,27 +69,24 @@ def _more(value: Value, shown: int, style: Style) -> list[str]:
 def spans(value: Value, style: Style) -> list[str]:
     """Every span on a line, and below it what the file is made of."""
     rows = value.get("spans") or []
-    lines = [
-        f"{row['kind']:<9}  line {count(row['line']):>7}  {count(row['offset']):>13} + {count(row['length']):<11}"
-        f"  {one_line(row.get('uuid') or '')}"
-        for row in rows
+    numbers, offsets, lengths = ([count(row[key]) for row in rows] for key in ("line", "offset", "length"))
+    places = [
+        f"{row['kind']:<9}  line {line:>{widest(numbers)}}  {offset:>{widest(offsets)}} + {length:<{widest(lengths)}}"
+        for row, line, offset, length in zip(rows, numbers, offsets, lengths, strict=True)
     ]
+    # The beginning of an id opens its record, too.
+    ids = [one_line(row.get("uuid") or "") for row in rows]
+    room = style.width - widest(places) - 2
+    lines = [f"{place}  {id_ if cells(id_) <= room else short(id_)}" for place, id_ in zip(places, ids, strict=True)]
     kinds = Counter(row["kind"] for row in rows)
     words = {
-        "record": "record",
-        "no_uuid": "record without uuid",
-        "unparsed": "unparsed span",
-        "pending": "pending tail",
-        "separator": "separator",
+        "record": ("record", ""),
+        "no_uuid": ("record without uuid", "records without uuid"),
+        "unparsed": ("unparsed span", ""),
+        "pending": ("pending tail", ""),
+        "separator": ("separator", ""),
     }
-    total = (
-        ", ".join(
-            plural(kinds[kind], word).replace("record without uuids", "records without uuid")
-            for kind, word in words.items()
-            if kinds[kind]
-        )
-        or "an empty file"
-    )
+    total = ", ".join(plural(kinds[kind], *word) for kind, word in words.items() if kinds[kind]) or "an empty file"
     return [*lines, style.dim(total)]
 
 

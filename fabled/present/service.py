@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fabled.present.terminal import Style, count, finish, one_line, path, plural, size
+from fabled.present.terminal import Style, finish, one_line, path, plural, size
 
 Value = Mapping[str, Any]
 
@@ -53,7 +53,9 @@ def status(value: Value, style: Style) -> str:
         rows.append(("", style.dim(str(value["advice"]))))
     if state == "stopped":
         rows.append(("", "Start it:  fabled service start"))
-    return finish([*lines, *(f"  {name:<10} {text}" for name, text in rows)], style)
+    for name, text in rows:
+        lines += style.fold(f"  {name:<10} {text}", 13)
+    return finish(lines, style)
 
 
 def trouble(value: Value) -> str:
@@ -91,7 +93,8 @@ def would_go(folder: str, byte_count: int, sole: Value, style: Style) -> str:
                 f"{plural(sole['records'], 'record')} and {plural(sole['files'], 'file')} exist nowhere else and "
                 f"cannot be brought back (sessions {named}{more})."
                 if sole["records"]
-                else f"{plural(sole['files'], 'file')} exist nowhere else and cannot be brought back."
+                else f"{plural(sole['files'], 'file')} exist{'s' if sole['files'] == 1 else ''} nowhere else and "
+                "cannot be brought back."
             )
         )
         lines.append("Put them back into your transcripts first:  fabled restore SESSION --full --apply")
@@ -100,7 +103,7 @@ def would_go(folder: str, byte_count: int, sole: Value, style: Style) -> str:
 
 def purged(folder: str, byte_count: int, left: list[str], style: Style) -> str:
     lines = [f"Removed {path(folder, style)}: {size(byte_count)}."]
-    lines += [f"Left, because not all in it is fabled's: {path(one, style)}" for one in left]
+    lines += [f"Left, because not all in it is fabled's, or a link led to it: {path(one, style)}" for one in left]
     return finish(lines, style)
 
 
@@ -109,4 +112,5 @@ def _only(sole: Value) -> str:
         return ", of which all may exist nowhere else (the index cannot be read)"
     if not sole["bytes"]:
         return ", nothing of it the only copy"
-    return f", of which {count(sole['records'])} records ({size(sole['bytes'])} unpacked) exist nowhere else"
+    verb = "exists" if sole["records"] == 1 else "exist"
+    return f", of which {plural(sole['records'], 'record')} ({size(sole['bytes'])} unpacked) {verb} nowhere else"

@@ -1,16 +1,21 @@
-"""What a terminal can show: widths, colour, control characters, amounts and times in words.
+"""What a terminal can show: colour, control characters, amounts and times in words; and the end of every text.
 
-Pure but for the machine's time zone; which words stand where is left to the other files of this room.
+Pure but for the machine's time zone; which words stand where is left to the other files of this room, how wide text is
+and where it is broken to `columns`.
 """
 
 from __future__ import annotations
 
+import re
 import time
 import unicodedata
 from calendar import timegm
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from fabled.present import columns
+from fabled.present.columns import KEPT, RESET, SGR, cell
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -18,37 +23,32 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 _ASCII = {
     "●": "*", "○": "o", "…": "...", "█": "#", "─": "-", "·": "|", "✓": "ok", "✗": "FAIL", "—": "-", "▌": "|",
     "→": "->", "▸": ">", "▁": ".", "▂": ".", "▃": ":", "▄": ":", "▅": "+", "▆": "+", "▇": "#",
+    "▏": "|", "▎": "|", "▍": "|", "▋": "#", "▊": "#", "▉": "#",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """The reader's terminal and wishes. `home` shortens paths to `~`; `now` is seconds since the epoch."""
+    """The reader's terminal and wishes. `home` shortens paths to `~`; `now` is seconds since the epoch.
+
+    `folds`: lines wider than `width` are broken. A terminal does that badly itself, a program wants them as they are.
+    """
 
     color: bool = False
     width: int = 80
+    folds: bool = True
     utf8: bool = True
     now: float = 0.0
     utc: bool = False
     form: str = "text"
     home: str = ""
 
-    @classmethod
-    def wished(cls, wishes: Mapping[str, Any], now: float, home: str = "") -> Style:
-        """From a request's `as`, whose values may be anything a stranger sends."""
-        width = wishes.get("width", 80)
-        return cls(
-            color=wishes.get("color") is True,
-            width=min(max(width, 20), 1000) if isinstance(width, int) else 80,
-            utf8=wishes.get("utf8") is not False,
-            now=now,
-            utc=wishes.get("utc") is True,
-            form=str(wishes.get("form", "text")),
-            home=home,
-        )
-
     def _paint(self, code: str, text: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self.color and text else text
+        return f"\x1b[{code}m{text}{RESET}" if self.color and text else text
+
+    def fold(self, line: str, hang: int | None = None, most: int = 1000) -> list[str]:
+        """The line on as many as it takes; see `columns.fold`."""
+        return columns.fold(line, min(self.width, most), hang) if self.folds else [line]
 
     def bold(self, text: str) -> str:
         return self._paint("1", text)
@@ -69,14 +69,67 @@ class Style:
         return self._paint("31", text)
 
 
-def finish(lines: list[str], style: Style) -> str:
-    """Lines as one text; for a terminal without UTF-8 our signs become ASCII and all else is escaped."""
-    text = "".join(f"{line.rstrip(' ')}\n" for line in lines)
-    if style.utf8:
-        return text
-    for sign, plain in _ASCII.items():
-        text = text.replace(sign, plain)
-    return text.encode("ascii", "backslashreplace").decode("ascii")
+class Verbatim(str):
+    """A line as somebody wrote it: never broken, so that it can be copied as it was."""
+
+    __slots__ = ()
+
+
+def finish(lines: Iterable[str], style: Style) -> str:
+    """Lines as one text: the one place that every text for a terminal goes through.
+
+    Whatever stands in them, only our own colours steer the terminal. What is wider than it is broken where a person
+    would; without UTF-8 our signs become ASCII and all else is escaped.
+    """
+    shown: list[str] = []
+    for given in lines:
+        asis = style.form != "text" or isinstance(given, Verbatim)
+        for line in given.split("\n"):
+            line = _tamed(line, style.color)
+            if not style.utf8:
+                line = _ascii(line)
+            shown += [line] if asis else style.fold(line)
+    return "".join(f"{line.replace(KEPT, ' ').rstrip(' ')}\n" for line in shown)
+
+
+def _tamed(line: str, color: bool) -> str:
+    if line.isprintable():
+        return line
+    if not color:
+        return visible(line)
+    text, at = "", 0
+    for found in SGR.finditer(line):
+        text += visible(line[at : found.start()]) + found[0]
+        at = found.end()
+    return text + visible(line[at:])
+
+
+def _ascii(line: str) -> str:
+    """In ASCII alone. What is longer so takes its columns from the next gap, so that those behind it stay in place."""
+    if line.isascii():
+        return line
+    parts, debt = [], 0
+    for part in re.split(r"(  +|[^\x00-\x7f])", line):
+        if part.startswith("  ") and debt > 0:
+            taken = min(debt, len(part) - 1)
+            parts.append(part[taken:])
+            debt -= taken
+        elif part.isascii() or part == KEPT:
+            parts.append(part)
+        elif (
+            part == "…"
+            and parts
+            and len(parts[-1]) > 8
+            and parts[-1][-1] not in "/ "
+            and RESET[0] not in parts[-1][-8:]
+        ):
+            # What is cut is cut two characters earlier.
+            parts[-1] = f"{parts[-1][:-2]}{_ASCII[part]}"
+        else:
+            shown = _ASCII.get(part) or part.encode("ascii", "backslashreplace").decode("ascii")
+            parts.append(shown)
+            debt += len(shown) - cell(part)
+    return "".join(parts)
 
 
 # ── text of transcripts ─────────────────────────────────────────────────────────────────────────────────────────
@@ -84,15 +137,14 @@ def finish(lines: list[str], style: Style) -> str:
 
 def visible(text: str) -> str:
     """Text that cannot steer a terminal: controls as ^X, bidirectional and tag characters by their number."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_shown(c) for c in text)
+    return text if text.isprintable() else _ODD.sub(lambda found: _shown(found[0]), text)
+
+
+_ODD = re.compile(r"[^ -~\n\t]")
 
 
 def _shown(c: str) -> str:
     code = ord(c)
-    if c == "\n" or c == "\t" or 0x20 <= code < 0x7F:
-        return c
     if code < 0x20 or code == 0x7F:
         return "^" + chr(code ^ 0x40)
     if 0xD800 <= code < 0xE000:
@@ -107,39 +159,6 @@ def one_line(text: str) -> str:
     return " ".join(visible(text).split())
 
 
-def cells(text: str) -> int:
-    """How many columns a text takes: wide characters two, combining ones none."""
-    if text.isascii():
-        return len(text)
-    return sum(_cells(c) for c in text)
-
-
-def _cells(c: str) -> int:
-    if unicodedata.combining(c) or unicodedata.category(c) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(c) in ("W", "F") else 1
-
-
-def fit(text: str, width: int) -> str:
-    """At most `width` columns, cut on a character and marked."""
-    if cells(text) <= width:
-        return text
-    kept, used = "", 0
-    for c in text:
-        used += _cells(c)
-        if used > width - 1:
-            break
-        kept += c
-    return kept.rstrip() + "…" if width > 0 else ""
-
-
-def pad(text: str, width: int, right: bool = False) -> str:
-    """Exactly `width` columns."""
-    text = fit(text, width)
-    blank = " " * (width - cells(text))
-    return blank + text if right else text + blank
-
-
 # ── amounts ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -147,8 +166,16 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def plural(number: int, word: str) -> str:
-    return f"{count(number)} {word}{'' if number == 1 else 's'}"
+def plural(number: int, word: str, many: str = "") -> str:
+    return f"{count(number)} {word if number == 1 else many or word + 's'}"
+
+
+def plurals(numbers: Sequence[int], word: str) -> list[str]:
+    """The same below each other, all of one width: `17 sessions`, ` 1 session `."""
+    width = max((len(count(number)) for number in numbers), default=0)
+    ends = "s" if any(number != 1 for number in numbers) else ""
+    blank = " " * len(ends)
+    return [f"{count(number):>{width}} {word}{blank if number == 1 else ends}" for number in numbers]
 
 
 def size(byte_count: float) -> str:
@@ -161,10 +188,12 @@ def size(byte_count: float) -> str:
             break
     digits = 2 if byte_count < 10 and unit in ("GB", "TB") else 1 if byte_count < 100 else 0
     figure = f"{byte_count:.{digits}f}"
-    return f"{figure.removesuffix('.0')} {unit}"
+    return f"{figure.removesuffix('.00').removesuffix('.0')} {unit}"
 
 
 def tokens(number: float) -> str:
+    if number >= 999_950:
+        return f"~{number / 1_000_000:.1f}M tok"
     return f"~{number / 1000:.1f}k tok" if number >= 1000 else f"~{number:.0f} tok"
 
 
@@ -182,17 +211,23 @@ def duration(seconds: float, units: int = 2) -> str:
 # ── times ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+_FIRST, _LAST = timegm((1, 1, 2, 0, 0, 0)), timegm((9999, 12, 30, 0, 0, 0))
+"""The times that can be shown in any zone."""
+
+
 def seconds_of(value: Any) -> float | None:
     """Seconds since the epoch of a time as replies carry it: ISO text, or milliseconds."""
     if isinstance(value, bool) or value is None:
         return None
-    if isinstance(value, int | float):
-        return value / 1000 if value > 1e11 else float(value)
     try:
-        stem, _, fraction = str(value).removesuffix("Z").partition(".")
-        return timegm(time.strptime(stem, "%Y-%m-%dT%H:%M:%S")) + float(f"0.{fraction or 0}")
-    except ValueError:
+        if isinstance(value, int | float):
+            seconds = value / 1000 if value > 1e11 else float(value)
+        else:
+            stem, _, fraction = str(value).removesuffix("Z").partition(".")
+            seconds = timegm(time.strptime(stem, "%Y-%m-%dT%H:%M:%S")) + float(f"0.{fraction or 0}")
+    except (ValueError, OverflowError):
         return None
+    return seconds if _FIRST <= seconds <= _LAST else None
 
 
 def _parts(seconds: float, style: Style) -> time.struct_time:
@@ -262,7 +297,12 @@ def short(id_: str) -> str:
     return f"{head}@{session[:8]}" if at else head
 
 
+def homely(text: str, style: Style) -> str:
+    """A sentence with the home in its paths as `~`."""
+    return text.replace(style.home.rstrip("/") + "/", "~/") if len(style.home) > 1 else text
+
+
 def path(text: str, style: Style) -> str:
-    if style.home and (text == style.home or text.startswith(style.home.rstrip("/") + "/")):
+    if len(style.home) > 1 and (text == style.home or text.startswith(style.home.rstrip("/") + "/")):
         text = "~" + text[len(style.home.rstrip("/")) :]
     return one_line(text)

@@ -37,7 +37,7 @@ def _recalled(reader: Reader, found: Thread) -> list[dict[str, Any]]:
         source = cited(reader, ref)
         if source is not None and source.id == found.id:
             continue
-        name = _clean(ref)
+        name = clean(ref)
         # Two spellings of one thread are one recall.
         row = rows.setdefault(source.id if source is not None else name, {"ref": name, **_named(source)})
         if source is not None:
@@ -108,5 +108,6 @@ def _named(thread: Thread | None, title: str = "") -> dict[str, Any]:
     }
 
 
-def _clean(ref: str) -> str:
+def clean(ref: str) -> str:
+    """What a passage says it is of, safe to show."""
     return render.clip(render.flat(render.tame(ref)), 120)

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import BadRequest, NotFound
 from ..store.figures import Figures
 from ..transcript.record import uuid_text
-from .common import Params, Reader, find_thread, iso, number_of, text_of, thread_id
+from .common import Params, Reader, find_thread, is_side, iso, number_of, text_of, thread_id
 from .titles import title_of, titles
 
 
@@ -45,6 +45,7 @@ def exported(reader: Reader, params: Params) -> dict[str, Any]:
         "records": [
             {
                 "uuid": uuid_text(known[number].uuid),
+                "subagent": is_side(known[number].flags, known[number].agent),
                 "copies": [
                     {"path": copy.path, "offset": copy.offset, "length": copy.length, "digest": copy.digest.hex()}
                     for copy in copies[number]

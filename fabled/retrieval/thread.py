@@ -69,7 +69,7 @@ def thread(reader: Reader, params: Params) -> dict[str, Any]:
         stale = sorted(reading.stale)
     shown = {row.id for row in kept}
     aside = [labels[row.id] for row in rows if row.id not in shown]
-    own = [row for row in rows if not is_side(row.flags, row.agent)]
+    own = [row for row in rows if not is_side(row.flags, row.agent)] or rows
     return {
         "thread": thread_id(found),
         "prompt_id": found.prompt,
@@ -221,13 +221,16 @@ class _Writer:
             self._add(row, block, f"{render.marker(block)} {left}", True, kind="omitted", count=step.count)
             return
         try:
-            said = render.turn(reading.object(self.copies[row.id]), row.kind).text
+            record, cut = reading.shown(self.copies[row.id])
+            said = render.turn(record, row.kind).text
         except (StaleIndexError, Unreadable) as fault:
             self.faults.append(fault)
             self._add(row, block, _UNREADABLE, False, unreadable=True)
             return
         self.read += 1
         text, truncated = self._fitted(said, step.tokens, row.tokens, block)
+        if cut and not truncated and render.has_left_out(said):
+            text, truncated = f"{text}\n{render.marker(block)}".lstrip("\n"), True
         self._add(row, block, text, truncated)
 
     def _fitted(self, said: str, allowed: int, believed: int, block: str) -> tuple[str, bool]:

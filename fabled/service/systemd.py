@@ -62,7 +62,7 @@ class Systemd:
         if not self._env.get("XDG_RUNTIME_DIR"):
             hint = (
                 f"log in as {user} itself instead of by su or sudo, or: loginctl enable-linger {user}, then "
-                f"export XDG_RUNTIME_DIR=/run/user/{os.getuid()}"
+                f"export XDG_RUNTIME_DIR=/run/user/{os.getuid()}; without systemd: fabled daemon, in the foreground"
             )
         else:
             hint = "fabled daemon runs in the foreground, under whatever starts programs here"

@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 
 from .batch import COUNTED
-from .files import Stamp
+from .files import Stamp, unopened
 from .schema import MAP_VERSION
 
 Found = tuple[int, list[str]]
@@ -26,11 +26,20 @@ class Audit:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.db: Any = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            self.db: Any = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+        except apsw.Error as fault:
+            raise unopened(path, fault) from None
         self.db.set_busy_timeout(5_000)
 
     def version_differs(self) -> bool:
-        return int(self.db.pragma("user_version")) != MAP_VERSION
+        """Of a Map that can be told its version; damage is told by the checks."""
+        try:
+            return int(self.db.pragma("user_version")) != MAP_VERSION
+        except (apsw.CorruptError, apsw.NotADBError):
+            return False
+        except apsw.Error as fault:
+            raise unopened(self.path, fault) from None
 
     def close(self) -> None:
         self.db.close()
@@ -54,7 +63,10 @@ class Audit:
     def ledger_check(path: str) -> Found:
         if not os.path.exists(path):
             return 0, []
-        db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+        except apsw.Error as fault:
+            return 1, [unopened(path, fault).message]
         try:
             db.set_busy_timeout(5_000)
             return 1, [str(row[0]) for row in db.execute("PRAGMA quick_check(20)") if row[0] != "ok"]

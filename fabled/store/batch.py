@@ -34,6 +34,15 @@ Twin = tuple[int, int, int, int]
 """(record, session, file and offset of its best copy) of a record whose best copy has the same bytes."""
 
 
+_ALL = (
+    "(SELECT {0} FROM records x WHERE x.thread=t.id AND x.hidden&2=0 AND (x.kind<>"
+    f"{t.OTHER} OR x.type IN (SELECT id FROM names WHERE text IN ('user','assistant'))))"
+)
+TURNS = f"CASE WHEN t.turns THEN t.turns ELSE {_ALL.format('count(*)')} END"
+TOKENS = f"CASE WHEN t.turns THEN t.tokens ELSE {_ALL.format('coalesce(sum(x.tokens),0)')} END"
+"""SQL, for threads t: their turns and tokens; of one that is nothing but a subagent's, those of the subagent."""
+
+
 def is_turn(facts: t.Facts) -> bool:
     """Whether a reader of its thread is shown the record: `COUNTED` of one record as it is read."""
     return facts.kind != t.OTHER or facts.type in ("user", "assistant")

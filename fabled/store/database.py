@@ -15,6 +15,7 @@ import apsw
 
 from ..errors import NewerSchema, StorageFault
 from . import schema as s
+from .files import unopened
 
 BUSY_MS = 5_000
 """How long a statement waits for another process's lock."""
@@ -52,9 +53,7 @@ class Database:
             self._put_aside("it was damaged")
             version, owner, empty = self._look()
         except apsw.Error as fault:
-            raise StorageFault(
-                f"{self.path} cannot be opened: {fault}", "see that the folder is writable and the disk not full"
-            ) from None
+            raise unopened(self.path, fault) from None
         if version > s.MAP_VERSION:
             self.db.close()
             raise NewerSchema(
@@ -189,14 +188,9 @@ class Database:
                     self.db.execute("ROLLBACK")
                 self._caches()
                 raise
-        except (
-            apsw.FullError,
-            apsw.BusyError,
-            apsw.LockedError,
-            apsw.IOError,
-            apsw.ReadOnlyError,
-            apsw.CantOpenError,
-        ) as fault:
+        except (apsw.ReadOnlyError, apsw.CantOpenError) as fault:
+            raise unopened(self.path, fault, "see that its folder can be written") from fault
+        except (apsw.FullError, apsw.BusyError, apsw.LockedError, apsw.IOError) as fault:
             raise StorageFault(
                 f"the Map could not be written: {fault}", "free space or wait; nothing half-done was kept"
             ) from fault

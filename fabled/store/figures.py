@@ -16,6 +16,11 @@ from .rows import Thread
 from .vault import LIVE_RANK
 
 _DAY = "date({0}/1000,'unixepoch','localtime')"
+_NEAR = (
+    "(SELECT ts FROM (SELECT p.ts FROM copies c JOIN records p ON p.id=c.record WHERE c.file=r.file AND "
+    "c.offset{0}r.offset ORDER BY c.offset{1} LIMIT 64) WHERE ts IS NOT NULL LIMIT 1)"
+)
+"""The time of the nearest record before, or behind, that has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +43,29 @@ class Figures:
         return self._queries._rows(sql, *args)
 
     def written(self, since: int | None, until: int | None) -> list[Written]:
-        """Records and their bytes, by session and day; what a fork repeats counts once."""
+        """Records and their bytes, by session and day; what a fork repeats counts once.
+
+        What the client writes without a time (titles, snapshots) counts with the record before it.
+        """
         rows = self._rows(
-            f"SELECT session, {_DAY.format('ts')}, count(*), sum(length) FROM records WHERE hidden&1=0 AND ts "
-            "BETWEEN ? AND ? GROUP BY 1,2 ORDER BY 2,1",
+            f"SELECT session, {_DAY.format('ts')}, count(*), sum(length) FROM ("
+            "SELECT session, ts, length FROM records WHERE hidden&1=0 AND ts IS NOT NULL UNION ALL "
+            f"SELECT r.session, coalesce({_NEAR.format('<', ' DESC')}, {_NEAR.format('>', '')}, "
+            "(SELECT max(last_ts) FROM threads t WHERE t.session=r.session), nullif(f.mtime_ns,-1)/1000000) AS ts, "
+            "r.length FROM records r JOIN files f ON f.id=r.file WHERE r.hidden&1=0 AND r.ts IS NULL"
+            ") WHERE ts BETWEEN ? AND ? GROUP BY 1,2 ORDER BY 2,1",
             *_span(since, until),
         )
         return [Written(*row) for row in rows]
+
+    def live(self) -> dict[int, int]:
+        """Bytes of the live transcripts of each session, those of its subagents among them."""
+        return dict(
+            self._rows(
+                "SELECT session, sum(size) FROM files WHERE generation IS NULL AND replaces IS NULL AND session IS NOT "
+                "NULL AND id NOT IN (SELECT file FROM doomed) GROUP BY session"
+            )
+        )
 
     def threads(self, since: int | None, until: int | None) -> list[tuple[int, str, int, int]]:
         """(session, day, threads begun, their tokens)."""

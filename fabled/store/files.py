@@ -87,6 +87,23 @@ def private_file(path: str) -> None:
         pass
 
 
+def unopened(
+    path: str, fault: BaseException, otherwise: str = "see that its disk is there and not full"
+) -> StorageFault:
+    """A database that cannot be opened, in words of rights where these are the reason: SQLite writes beside a database
+    even to read it."""
+    folder = os.path.dirname(path)
+    for place, right, said, letters in (
+        (folder, os.X_OK | os.R_OK, "its folder may not be read by you", "u+rx"),
+        (path, os.R_OK, "you may not read it", "u+rw"),
+        (folder, os.W_OK, "its folder cannot be written, which reading it needs, too", "u+w"),
+        (path, os.W_OK, "you may not write it", "u+w"),
+    ):
+        if os.path.exists(place) and not os.access(place, right):
+            return StorageFault(f"{path} cannot be opened: {said}", f"chmod {letters} {place}")
+    return StorageFault(f"{path} cannot be opened: {fault}", otherwise)
+
+
 class Lock:
     """One instance at a time, by a kernel lock (RULES 21): it ends with the process, whatever ends it.
 

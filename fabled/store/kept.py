@@ -15,6 +15,7 @@ from urllib.parse import quote
 import apsw
 
 from ..errors import NewerSchema, StorageFault
+from .files import unopened
 from .ledger import FORGOTTEN, Entry, Forgotten, Kept
 from .schema import LEDGER_VERSION
 
@@ -80,7 +81,7 @@ def reading(path: str | None, since: int = _TABLES_SINCE) -> Iterator[KeptReader
         db.set_busy_timeout(3_000)
         version = int(db.pragma("user_version"))
     except apsw.Error as fault:
-        raise StorageFault(f"{path} cannot be read: {fault}", "look at the rights of its folder") from None
+        raise unopened(path, fault) from None
     try:
         if version > LEDGER_VERSION:
             raise NewerSchema(f"{path} was written by a newer fabled (schema {version})", "update fabled")

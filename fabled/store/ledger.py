@@ -18,6 +18,7 @@ import apsw
 
 from ..errors import NewerSchema, StorageFault
 from .database import BUSY_MS
+from .files import unopened
 from .schema import APPLICATION_ID, LEDGER, LEDGER_VERSION
 
 
@@ -170,9 +171,7 @@ class Ledger:
                     self._db.execute(LEDGER[number])
                     self._db.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={number + 1}")
         except apsw.Error as fault:
-            raise StorageFault(
-                f"{path} cannot be opened: {fault}", "move it aside; transcripts and Vault are not touched"
-            ) from None
+            raise unopened(path, fault, "move it aside; transcripts and Vault are not touched") from None
         self._paths: set[str] = {p for (p,) in self._db.execute("SELECT path FROM losses")}
         for name in (path, path + "-wal", path + "-shm"):
             if os.path.exists(name):
@@ -202,6 +201,14 @@ class Ledger:
         finally:
             self._db.set_busy_timeout(BUSY_MS)
         self._db.execute("PRAGMA shrink_memory")
+
+    def clean(self) -> None:
+        """Leaves nothing of deleted rows in the file: a card holds words of a thread. Raises StorageFault."""
+        try:
+            self._db.execute("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except (apsw.FullError, apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.ReadOnlyError) as fault:
+            hint = "free space; what was begun is ended at the next start"
+            raise StorageFault(f"the Ledger could not be cleaned: {fault}", hint) from fault
 
     def _write(self, name: str, sql: str, values: tuple[Any, ...]) -> None:
         """One write, durable when it returns. Raises StorageFault."""

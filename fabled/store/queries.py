@@ -23,7 +23,8 @@ from ..transcript.query import glob
 from ..transcript.text import CALL, OTHER, PROMPT, QUEUED, REPLY, SIDECHAIN, THINKING
 from . import schema as s
 from .activity import Activity
-from .batch import TITLE_RANK
+from .batch import TITLE_RANK, TOKENS, TURNS
+from .files import unopened
 from .marker import Marker
 from .rows import Copy, Hit, Record, State, Thread, TurnRow, Where
 
@@ -55,7 +56,7 @@ def _open(path: str) -> apsw.Connection:
     except (apsw.NotADBError, apsw.CorruptError):
         raise NoIndex("the index is damaged", "fabled index: it moves it aside and builds it anew") from None
     except apsw.Error as fault:
-        raise StorageFault(f"the index cannot be opened: {fault}", "look at the rights of its folder") from None
+        raise unopened(path, fault) from None
     if version > s.MAP_VERSION:
         db.close()
         raise NewerSchema(
@@ -430,7 +431,7 @@ class Queries(Activity):
         return found
 
     _THREAD = (
-        "SELECT t.id,t.session,s.session_id,s.project,t.prompt,t.title,t.first_ts,t.last_ts,t.turns,t.tokens,"
+        f"SELECT t.id,t.session,s.session_id,s.project,t.prompt,t.title,t.first_ts,t.last_ts,{TURNS},{TOKENS},"
         "t.canonical,t.title_rank "
         "FROM threads t JOIN sessions s ON s.id=t.session "
     )

@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any
 
 from ..errors import StaleIndexError, Unreadable
-from ..transcript.record import DIGEST_BYTES, HUGE_LINE, lines, segments
+from ..transcript.record import DIGEST_BYTES, HUGE_LINE, Line, lines, segments
+from ..transcript.render import left_out
 from .rows import Copy
 from .vault import Source, Vault
 
@@ -85,15 +86,19 @@ class Reading:
 
     def object(self, copies: Sequence[Copy]) -> Any:
         """A record as parsed. Of a huge one the long strings are cut, so that memory stays bounded (RULES 25)."""
+        return self.shown(copies)[0]
+
+    def shown(self, copies: Sequence[Copy]) -> tuple[Any, bool]:
+        """(a record as parsed, whether strings of it were cut); what went from a string is told in its place."""
         if not copies or copies[0].length <= HUGE_LINE:
-            return _parsed(self.data(copies)[1])
+            return _parsed(self.data(copies)[1]), False
         faults: list[str] = []
         for copy in copies:
             try:
                 if self.checksum(copy) is not None:
                     source = self._source(copy.path)
                     line = next(lines(source.read, copy.offset, 1, copy.offset + copy.length))
-                    return _parsed(line.data)
+                    return _parsed(_marked(line)), bool(line.cuts)
             except OSError as fault:
                 faults.append(_reason(copy.path, fault))
         raise self.fault(copies, faults)
@@ -110,6 +115,16 @@ class Reading:
 
 def _reason(path: str, fault: OSError) -> str:
     return f"{os.path.basename(path)}: {fault.strerror or fault}"
+
+
+def _marked(line: Line) -> bytes:
+    """A shortened line that says in each string how much went from there."""
+    pieces, last = [], 0
+    for at, gone in line.cuts:
+        if line.data[at - 1 : at] != b"\0":  # a hole in the file is none of a string
+            pieces += [line.data[last:at], left_out(gone).encode()]
+            last = at
+    return b"".join([*pieces, line.data[last:]])
 
 
 def _parsed(data: bytes) -> Any:

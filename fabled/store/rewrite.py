@@ -12,13 +12,13 @@ import stat
 from collections.abc import Mapping
 
 from ..errors import Refused, StorageFault
-from .files import stamp
+from .files import open_regular, stamp
 
 
 def read(path: str) -> bytes | None:
     """What stands in a file, None where there is none."""
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path), "rb") as file:
             return file.read()
     except FileNotFoundError:
         return None

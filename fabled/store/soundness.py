@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import apsw
 
-from ..errors import StorageFault
+from .files import unopened
 from .schema import LEDGER_VERSION, MAP_VERSION
 
 
@@ -37,7 +37,7 @@ def _look(path: str, name: str, expected: int, faults: list[str]) -> int:
     try:
         db = apsw.Connection(f"file:{quote(path)}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     except apsw.Error as fault:
-        raise StorageFault(f"{path} cannot be opened: {fault}", "look at the rights of its folder") from None
+        raise unopened(path, fault) from None
     try:
         db.set_busy_timeout(3_000)
         version = int(db.pragma("user_version"))
@@ -50,6 +50,6 @@ def _look(path: str, name: str, expected: int, faults: list[str]) -> int:
         faults.append(f"{name} is damaged: {fault}")
         return 0
     except apsw.Error as fault:
-        raise StorageFault(f"{path} cannot be read: {fault}", "try again in a moment") from None
+        raise unopened(path, fault) from None
     finally:
         db.close()

@@ -78,10 +78,15 @@ class Keeping:
         return self.survey.where.get(name) if name is not None else None
 
     def _last(self) -> set[int]:
-        """The last record, and the last of the main chain: what a running client and the next resume go on from."""
+        """The last record, and the last of the main chain, with and without progress: what a running client and the
+        next resume go on from."""
         facts = self.facts
-        chain = (at for at in range(len(facts) - 1, -1, -1) if self._linked(facts[at]))
-        return {len(facts) - 1, next(chain, len(facts) - 1)} if facts else set()
+        if not facts:
+            return set()
+        backwards = range(len(facts) - 1, -1, -1)
+        chain = next((at for at in backwards if self._linked(facts[at])), len(facts) - 1)
+        main = (at for at in backwards if facts[at].kind == PROGRESS and not facts[at].flags & SIDE)
+        return {len(facts) - 1, chain, max(chain, next(main, chain))}
 
     def _last_prompt(self) -> int | None:
         """The last real prompt: it stays, so that the thinking since then is known again."""

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from .commands import passwords
+
 MASKED = "[masked]"
 KEEP = 6
 """Characters of a credential that stay at most."""
@@ -93,6 +95,10 @@ _PLAIN = frozenset(
     """.split()
 )
 
+_STAND_INS = _PLAIN | frozenset("pass pw pwd passphrase mypassword mypass user admin_password db_password".split())
+_ROUNDS = 4
+"""What was masked may have been a program's name itself, so that a command goes on where another seemed to begin."""
+
 
 def mask(text: str) -> str:
     """`text` with its credentials masked. Hashes, uuids, words and code stay as they are."""
@@ -119,6 +125,20 @@ def mask(text: str) -> str:
         text, lowered = _mask_found(text, lowered, _BEARER, _bearer)
     if any(hint in lowered for hint in _NAME_HINTS):
         text = _mask_named(text, lowered)
+    return _mask_commands(text)
+
+
+def _mask_commands(text: str) -> str:
+    """Masks what command lines hand to programs as a password. There every word is one, unless it stands for one."""
+    for _ in range(_ROUNDS):
+        spans: list[tuple[int, int]] = []
+        for start, stop in sorted(set(passwords(text))):
+            value = text[start:stop]
+            if (not spans or start >= spans[-1][1]) and not _placeholder(value) and value.lower() not in _STAND_INS:
+                spans.append((start, stop))
+        if not spans:
+            break
+        text = _replace(text, spans)
     return text
 
 
@@ -249,7 +269,12 @@ def _named_value(match: re.Match[str], text: str) -> _Span:
     word = match[0]
     before = text[match.start() - 1 : match.start()]
     # Alone, `pass` and `pwd` are words of programs and shells; as the end of a name (`DB_PASS`) they are not.
-    if word.startswith("pass") and not word.startswith(("passw", "passp")) and before not in ("_", "-"):
+    if (
+        word.startswith("pass")
+        and not word.startswith(("passw", "passp"))
+        and before not in ("_", "-")
+        and name != "SSHPASS"
+    ):
         return None
     if word.startswith("pwd") and before.isalnum():
         return None

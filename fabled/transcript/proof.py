@@ -292,7 +292,8 @@ def nothing_empty(case: _Case) -> Faults:
 
 
 def thinking(case: _Case) -> Faults:
-    """I8: thinking is whole or gone, and all of it stands since the last prompt."""
+    """I8: thinking is whole or gone, and all of it stands since the last prompt, be it in another copy."""
+    stands = {one.digest for one in case.seen.after if one.thoughts}
     for line, fact in enumerate(case.seen.before):
         if not fact.thoughts:
             continue
@@ -304,6 +305,8 @@ def thinking(case: _Case) -> Faults:
             yield f"line {line}: a thinking block was changed"
         recent = case.prompt is not None and line >= case.prompt
         collapsed = now is None and case.seen.changes[line].rules == ("S3",) if line in case.seen.changes else False
+        if now is None and fact.digest in stands:
+            continue
         if recent and not collapsed and (now is None or now.thoughts != fact.thoughts):
             yield f"line {line}: thinking since the last prompt is gone"
 
@@ -405,14 +408,18 @@ def _corresponds(block: Block, other: Block, rules: set[str]) -> bool:
 
 
 def last_of_each_type(case: _Case) -> Faults:
-    """I12: the last record of every type outside the chain stands as it was."""
+    """I12: the last record of every type outside the chain stands as it was. (One that hangs on a parent all the same
+    may hang on another: I5.)"""
     last: dict[str, int] = {}
     for line, fact in enumerate(case.seen.before):
         if not fact.opaque and fact.type not in GRAPH:
             last[fact.type] = line
     for kind, line in last.items():
-        now = case.seen.line_after(line)
-        if now is None or now.digest != case.seen.before[line].digest:
+        now, was = case.seen.line_after(line), case.seen.before[line]
+        if now is None and was.uuid is not None and any(one.digest == was.digest for one in case.seen.after):
+            continue  # a repetition
+        moved = now is not None and now.uuid is not None and not case.seen.edited.get(line, frozenset({"more"}))
+        if now is None or (now.digest != was.digest and not moved):
             yield f"the last {kind or 'record without type'} is gone or changed"
 
 

@@ -167,6 +167,19 @@ def _stub(passage: str) -> str:
     return f"[recalled: {', '.join(ref[:80] for ref in refs[:_REFS_SHOWN])}{more}]"
 
 
+def left_out(size: int) -> str:
+    """What stands in a string of a huge record for bytes that were not read."""
+    return f"…[{size:,} bytes left out]…"
+
+
+_LEFT_OUT = re.compile(r"…\[([0-9,]{1,20}) bytes left out\]…")
+
+
+def has_left_out(text: str) -> bool:
+    """Whether a text of a huge record was cut where it is shown."""
+    return _LEFT_OUT.search(text) is not None
+
+
 def marker(block: str) -> str:
     """What stands where a block was cut or left out; no text of a transcript can look like it."""
     return f"[truncated — fabled block {block}]"
@@ -457,5 +470,8 @@ def _binary(kind: str, source: Any) -> str:
         if type(source.get("media_type")) is str:
             media = flat(source["media_type"])[:80]
         if type(source.get("data")) is str:
-            size = len(source["data"]) * 3 // 4
+            data = source["data"]
+            gone = _LEFT_OUT.search(data) if len(data) > 60_000 else None
+            kept = len(data) - len(gone[0]) + int(gone[1].replace(",", "")) if gone else len(data)
+            size = kept * 3 // 4
     return f"[{kind}{f', {media}' if media else ''}{f', {size:,} bytes' if size else ''}]"

@@ -197,7 +197,7 @@ def read(before: Iterable[bytes], after: Iterable[bytes], changes: Sequence[Chan
                 seen.fault("I2", f"line {number} is not one record and went")
         else:
             _pair(seen, number, (line, obj), fact, next(rest, None), vaulted)
-        if fact.type == "file-history-snapshot" and not fact.opaque:
+        if fact.type == "file-history-snapshot" and fact.uuid is None and not fact.opaque:
             _snapshot(seen, number, line, fact, snapshots)
     for line in rest:
         seen.fault("I1", f"line {len(seen.after)} is new")

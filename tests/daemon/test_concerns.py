@@ -54,7 +54,7 @@ def test_polling_and_missing_roots(settings: Config) -> None:
     watch = WatchState("polling", "the limit is 3", "raise it", (RootState("/a", "waiting"),), 0, 0)
     said = told(settings, {}, Health(), watch)
     assert said["watcher"] == "changes are looked for every 30 s, not told by events: the limit is 3 / raise it"
-    assert said["root_missing"].startswith("waiting for /a: it does not exist / ")
+    assert said["root_missing"].startswith("waiting for /a: there is no such folder / ")
 
 
 def test_a_log_of_changes_that_grew(settings: Config) -> None:

@@ -17,7 +17,7 @@ def test_installing_starts_indexes_and_says_what_to_do_next(manager: UserManager
     manager.transcript("harbour", "Why do bookings after midnight land on the wrong day?")
     done = manager.call("service", "install")
     assert done.returncode == 0, done.stderr
-    for words in ("✓ unit checked", "✓ started in", "✓ indexed", "1 session, 1 records", "loginctl enable-linger"):
+    for words in ("✓ unit checked", "✓ started in", "✓ indexed", "1 session, 1 record   ", "loginctl enable-linger"):
         assert words in done.stderr
     assert 'fabled search "why did we"' in done.stdout
     assert manager.show("ActiveState", "SubState", "UnitFileState", "Type") == {
@@ -253,7 +253,7 @@ def test_uninstalling_keeps_the_data_and_says_how_much_exists_nowhere_else(manag
     manager.call("index")
     done = manager.call("service", "uninstall")
     assert done.returncode == 0
-    assert "of which 1 records" in done.stdout and "exist nowhere else" in done.stdout
+    assert "of which 1 record (" in done.stdout and "exists nowhere else" in done.stdout
     assert "~/.local/share/fabled" in done.stdout and "--purge" in done.stdout
     assert not (manager.home / ".config/systemd/user/fabled.service").exists()
     assert (manager.home / ".local/share/fabled/map.db").exists()

@@ -80,6 +80,27 @@ def test_issued_keys_are_masked(key: str) -> None:
         ("Server=db;Uid=app;Pwd=hunter2example;", "hunter2"),
         ("SECRET_KEY_BASE=0123456789abcdef0123456789abcdef", "0123456"),
         ("hooks.slack.com/services/T0000EXAMPLE/B0000/" + LETTERS, LETTERS[:7]),
+        ("mysql -u root -phunter app", "hunter"),
+        ("mysqldump -uroot -p'correct horse' db > x", "horse"),
+        ("mysql --password hunter app", "hunter"),
+        ("curl -s -u ana:hunter https://example.com", "hunter"),
+        ("curl -u 'ana:correct horse' x", "horse"),
+        ("curl \\\n  --user ana:hunter \\\n  x", "hunter"),
+        ("PGPASSWORD=hunter psql -h db", "hunter"),
+        ("SSHPASS=hunter sshpass -e ssh a@b", "hunter"),
+        ("sshpass -p hunter ssh ana@host", "hunter"),
+        ("docker login -u ana -p hunter registry.example", "hunter"),
+        ("redis-cli -a hunter ping", "hunter"),
+        ("mongosh -u ana -p hunter db", "hunter"),
+        ("psql 'host=db password=hunter'", "hunter"),
+        ("openssl rsa -in k -passin pass:hunter", "hunter"),
+        ("unzip -P hunter a.zip", "hunter"),
+        ("echo 'hunter' | sudo -S ls", "hunter"),
+        ("echo hunter | docker login -u ana --password-stdin", "hunter"),
+        (json.dumps({"command": 'mysql -p"correct horse" x'}), "horse"),
+        (json.dumps(json.dumps({"command": "curl -u ana:hunter x\nls"})), "hunter"),
+        ('subprocess.run(["mysql", "-u", "root", "-phunter"])', "hunter"),
+        ('["curl", "-u", "ana:hunter", "x"]', "hunter"),
     ],
 )
 def test_assigned_secrets_are_masked(text: str, secret: str) -> None:
@@ -123,6 +144,16 @@ def test_assigned_secrets_are_masked(text: str, secret: str) -> None:
         "path/to/key.py:12: password_hash = hash(password)",
         "",
         "İstanbul token",
+        "mysql -u root -p app; the mysql client asks with -p for it",
+        'mysql -p"$PW" -p$PW -p${PW} --password=$(cat pw) -P3306 --port 3306',
+        "docker run --name mysql -p3306:3306 -p 80:80 mysql -p 5432/tcp",
+        "mysql -e 'select 1' && mkdir -pv out; cp -pr a b | mysql -N",
+        "curl -u $USER:$TOKEN -u user:password -u ana: -fsSL -o /tmp/x --user-agent me:you",
+        "sshpass -p to give one, sshpass -f file, sshpass -e",
+        "docker login -u ana --password-stdin; podman run -p host:guest",
+        "7z x a.7z; zip -r out.zip -P; redis-cli -a; mongo -p 27017",
+        "echo $PW | sudo -S ls; echo yes | sudo tee x; wget -user=foo --ask-password -user=x",
+        "mysqlish -phunter monocurl -u a:b libcurl -u a:b",
     ],
 )
 def test_words_hashes_and_code_are_not_masked(text: str) -> None:
@@ -139,7 +170,14 @@ def test_a_key_without_end_is_masked_to_its_last_line() -> None:
     assert shown.endswith("We said no.")
 
 
-@given(st.text(st.sampled_from("aA0 =:\"'\\\n-_./@…[]tokensecretBEGIN"), max_size=120))
+CALLS = ("mysql ", "-p", "curl ", "-u ", "sshpass ", "a:", "hunter", "'", '"', "\\", " ", ",", "…", "[masked]", "\n",
+         "echo ", " | sudo -S", "--password ", "=", "pass:", "openssl ", "-passin ", ".")  # fmt: skip
+
+
+@given(
+    st.text(st.sampled_from("aA0 =:\"'\\\n-_./@…[]tokensecretBEGIN"), max_size=120)
+    | st.lists(st.sampled_from(CALLS), max_size=20).map("".join)
+)
 @settings(max_examples=300, deadline=None)
 def test_masking_twice_is_masking_once(text: str) -> None:
     """A masked text holds nothing more to mask, whatever it was."""
@@ -153,7 +191,9 @@ def test_masking_twice_is_masking_once(text: str) -> None:
         "eyJa.", "eyJaaaaaa.", "://", "://a:", "://a:b", "token", "token=", "token = ", 'token="', 'token\\"', "\\",
         '"',
         "password: ", "authorization: ", "bearer ", "AKIA", "SG.a", "--token ", "--a-", "secret_", "ghp_a", "İ",
-        "1:AA",
+        "1:AA", "mysql", "mysql -p", "mysql -pa ", "curl -u ", "curl -u a:", "curl '", 'curl "', "docker login -p ",
+        "echo ",
+        "echo 'a' | ", "-p ", "sshpass -p\\", "openssl -passin pass:",
     ],
 )  # fmt: skip
 def test_a_hostile_megabyte_ends(piece: str) -> None:

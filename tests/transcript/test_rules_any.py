@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 
@@ -9,8 +10,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fabled.transcript import proof
 from tests.build import Transcript, line, make_uuid
-from tests.pruning import LONG, SHARED, check_all, image, loads, prune, snapshot, split, talk
+from tests.pruning import (
+    LEVELS,
+    LONG,
+    SHARED,
+    blocks,
+    check_again,
+    check_all,
+    image,
+    loads,
+    prune,
+    snapshot,
+    split,
+    talk,
+    yes,
+)
 
 # ── any transcript ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -95,6 +111,7 @@ def test_no_transcript_loses_what_it_must_keep(seed: int, steps: int, turns: int
 # ── the shared evidence ─────────────────────────────────────────────────────────────────────────────────────────
 
 CASES = sorted(path.parent.name for path in (SHARED / "cases" / "prune").glob("*/input.jsonl"))
+MUTANTS = int(os.environ.get("FABLED_FUZZ", "60"))
 FILES = sorted(str(path.relative_to(SHARED)) for path in (SHARED / "transcripts").rglob("*.jsonl"))
 
 
@@ -131,6 +148,55 @@ def test_the_shared_transcripts_are_pruned_once() -> None:
         data = (SHARED / name).read_bytes()
         lines = split(data if data.endswith(b"\n") else data + b"\n")
         check_all(lines)
+
+
+@pytest.mark.skipif(not FILES, reason="the shared transcripts are not beside this project")
+def test_shared_transcripts_with_faults_are_pruned_soundly() -> None:
+    """Lines gone, doubled, swapped or torn; records hung elsewhere, of another type, with another's uuid or blocks."""
+    files = [name for name in FILES if (SHARED / name).stat().st_size < 100_000]
+    for seed in range(MUTANTS):
+        choose = random.Random(seed)
+        lines = split((SHARED / choose.choice(files)).read_bytes().rstrip(b"\n") + b"\n")
+        for _ in range(choose.randint(1, 6)):
+            mutate(lines, choose)
+        for level in LEVELS:
+            done = prune(lines, level)
+            refused = proof.prove(
+                lambda lines=lines: lines,  # type: ignore[misc]
+                lambda done=done: done.after,  # type: ignore[misc]
+                done.plan,
+                done.outcome.changes,
+                proof.Proven(vaulted=yes),
+            )
+            assert [(one.id, one.message) for one in refused if not one.ok] == [], f"mutant {seed}, {level}"
+            check_again(done)
+
+
+def mutate(lines: list[bytes], choose: random.Random) -> None:
+    """One fault in a transcript."""
+    here, there = choose.randrange(len(lines)), choose.randrange(len(lines))
+    kind = choose.randrange(9)
+    one, other = loads(lines[here]), loads(lines[there])
+    if kind == 0 and len(lines) > 9:
+        del lines[here : here + choose.choice([1, 1, 5])]
+    elif kind == 1:
+        lines.insert(there, lines[here])
+    elif kind == 2:
+        lines[here], lines[there] = lines[there], lines[here]
+    elif kind == 3:
+        lines[here] = lines[here][: choose.randrange(len(lines[here]))] + b"\n"
+    elif one and other:
+        if kind == 4:
+            one["parentUuid"] = choose.choice([other.get("uuid"), None])
+        elif kind == 5:
+            one["isSidechain"] = not one.get("isSidechain")
+        elif kind == 6 and other.get("uuid"):
+            one["uuid"] = other["uuid"]
+        elif kind == 7:
+            one["type"] = other.get("type")
+        elif type(one.get("message")) is dict:
+            one["message"]["content"] = choose.choice([blocks(one)[1:], blocks(one) + blocks(other), ""])
+        lines[here] = line(one) + b"\n"
 
 
 @pytest.mark.skipif(not CASES, reason="the shared cases are not beside this project")
