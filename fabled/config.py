@@ -13,7 +13,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
@@ -318,6 +318,8 @@ class _Source:
     lines: tuple[str, ...] = ()
     document: Mapping[str, Any] | None = None
     problems: tuple[str, ...] = ()
+    _found: dict[tuple[str, ...], int] = field(default_factory=dict)
+    """the line that brings a key in; filled when the first is asked for"""
 
     @classmethod
     def read(cls, path: str) -> _Source:
@@ -333,6 +335,9 @@ class _Source:
     @classmethod
     def of(cls, path: str, data: bytes) -> _Source:
         """What the file says if it holds `data`."""
+        if data.startswith(b"\xef\xbb\xbf"):
+            said = "begins with a byte order mark. Save the file as UTF-8 without one."
+            return cls(path, problems=(f"{path}:1: {said}",))
         try:
             text = data.decode()
         except UnicodeDecodeError as error:
@@ -346,22 +351,57 @@ class _Source:
             line = int(at[1]) if at else len(lines)
             said = re.sub(r"\s*\(at .*\)$", "", str(error))
             return cls(path, problems=(f"{path}:{line}: not valid TOML: {said}.",))
+        except (RecursionError, ValueError) as error:  # the parser's own limits, which name no line
+            said = "lists or tables nested too deeply" if isinstance(error, RecursionError) else "a number too long"
+            return cls(path, problems=(f"{path}: cannot be taken in: {said}.",))
 
     def at(self, *keys: str) -> str:
-        """`file:line` of a key. The parser itself is asked which line brings it in: shorter prefixes that parse
-        lack it, so no second reading of TOML's grammar is needed (and only a file with a problem pays for this)."""
-        first = 1
-        for number in range(1, len(self.lines) + 1):
-            try:
-                value: Any = tomllib.loads("\n".join(self.lines[:number]))
-            except tomllib.TOMLDecodeError:
-                continue
-            for key in keys:
-                value = value.get(key) if isinstance(value, dict) else None
-            if value is not None:
-                return f"{self.path}:{first}"
-            first = number + 1
-        return self.path
+        """`file:line` of a key, or the file alone where that cannot be told."""
+        if not self._found:
+            self._found[()] = 0
+            for keys_, line in _statements(self.lines):
+                for depth in (1, 2):
+                    self._found.setdefault(keys_[:depth], line)
+        place = self._found.get(keys)
+        return f"{self.path}:{place}" if place else self.path
+
+
+_PARSES = 2_000
+"""A statement over more lines that could each be its last is not looked for any further."""
+
+
+def _statements(lines: Sequence[str]) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Each key that sound TOML sets, down to two levels, with the line its statement begins at.
+
+    The parser itself is asked where a statement ends (lines that parse by themselves are whole), so no second reading
+    of TOML's grammar is needed.
+    """
+    header: tuple[str, ...] = ()
+    begin = tries = 0
+    for number, line in enumerate(lines):
+        if number > begin and not any(end in line for end in ("]", "}", '"""', "'''")):
+            continue  # inside a statement that goes over several lines
+        try:
+            said: Any = tomllib.loads("\n".join(lines[begin : number + 1]))
+        except tomllib.TOMLDecodeError:
+            tries += 1
+            if tries > _PARSES:
+                return
+            continue
+        is_header = lines[begin].lstrip().startswith("[")
+        if is_header:
+            header = ()
+        for key, value in said.items():
+            inner = list(value) if isinstance(value, dict) else []
+            if is_header:
+                header = (key, *inner)
+            for keys in ((key,), *((key, one) for one in inner)):
+                yield (keys if is_header else (*header, *keys)), begin + 1
+        begin, tries = number + 1, 0
+
+
+_NEAR = 50
+"""So many misspelt names get a suggestion; finding one costs a millisecond."""
 
 
 def _check(source: _Source) -> tuple[dict[str, Any], list[str]]:
@@ -370,12 +410,13 @@ def _check(source: _Source) -> tuple[dict[str, Any], list[str]]:
     problems: list[str] = []
     for key, value in (source.document or {}).items():
         if key not in TABLES:
-            problems += _take(values, Settings, key, key, value, source.at(key))
+            problems += _take(values, Settings, key, key, value, source.at(key), near=len(problems) < _NEAR)
         elif not isinstance(value, dict):
             problems.append(f"{source.at(key)}: {key} is a table. Write [{key}] and its settings below it.")
         else:
             for name, inner in value.items():
-                problems += _take(values, TABLES[key], name, f"{key}.{name}", inner, source.at(key, name))
+                at = source.at(key, name)
+                problems += _take(values, TABLES[key], name, f"{key}.{name}", inner, at, near=len(problems) < _NEAR)
     return values, problems
 
 
@@ -388,10 +429,11 @@ def _take(
     at: str,
     *,
     strict: bool = True,
+    near: bool = True,
 ) -> Iterator[str]:
     fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
     if name not in fields:
-        yield f"{at}: no setting {dotted}.{_suggestion(dotted)}"
+        yield f"{at}: no setting {dotted}.{_suggestion(dotted) if near else ''}"
         return
     try:
         taken = msgspec.convert(value, fields[name], strict=strict)
@@ -422,6 +464,9 @@ def _worded(said: str) -> str:
 def _suggestion(dotted: str) -> str:
     """A misspelt name, or the right name in the wrong table."""
     known = setting_names()
+    if dotted in known:
+        table, _, key = dotted.partition(".")
+        return f" Take the quotation marks off, or write {key} below [{table}]."
     bare: dict[str, list[str]] = {}
     for name in known:
         bare.setdefault(name.rpartition(".")[2], []).append(name)
@@ -471,8 +516,10 @@ def _folders(
         return None, []
     folders = [_expand(folder, env) for folder in given]
     wrong = [folder for folder in folders if not os.path.isabs(folder)]
+    unsound = [folder for folder in folders if "\0" in folder]
     at = f"FABLED_{name.upper()}" if env.get(f"FABLED_{name.upper()}") else source.at(name)
     problems = [f"{at}: {name}: {folder!r} is not absolute. Begin it with / or ~/." for folder in wrong]
+    problems += [f"{at}: {name}: {folder!r} holds a NUL, which no path can." for folder in unsound]
     if not folders and name == "roots":
         problems.append(f"{at}: roots is empty. Leave it out to use the client's usual folders.")
     return tuple(dict.fromkeys(os.path.normpath(folder) for folder in folders)), problems
@@ -481,7 +528,7 @@ def _folders(
 def _excluded(given: Sequence[str], env: Mapping[str, str], source: _Source) -> tuple[tuple[str, ...], list[str]]:
     """Projects by path, or by the name of their folder; `~/` is the home."""
     names = [_expand(name, env) for name in given]
-    wrong = [name for name in names if not name.strip() or ("/" in name and not os.path.isabs(name))]
+    wrong = [name for name in names if not name.strip() or "\0" in name or ("/" in name and not os.path.isabs(name))]
     at = "FABLED_EXCLUDE" if env.get("FABLED_EXCLUDE") else source.at("exclude")
     problems = [f"{at}: exclude: {name!r} is neither an absolute path nor a folder's name." for name in wrong]
     return tuple(dict.fromkeys(os.path.normpath(name) if "/" in name else name for name in names)), problems

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fabled import config
+from fabled.cli import rewrite, setup
 from tests.shell import Home, daemon, harbour
 
 MINE = """# my settings
@@ -169,3 +172,24 @@ def test_the_daemon_takes_a_change_over(home: Home) -> None:
         refused = home.run("config", "reload")
         assert refused.returncode == 78 and "nonsense" in refused.stderr
     assert home.run("config", "reload").returncode == 3
+
+
+def test_two_changes_at_once_both_hold(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one waits until the first, which has read the file already, has written it."""
+    for name, value in home.env.items():
+        monkeypatch.setenv(name, value)
+    file(home).write_text(MINE)
+    change, waits, second = rewrite.changed, threading.Event(), []
+
+    def slow(text: str, name: str, value: Any) -> str:
+        if not second:
+            second.append(threading.Thread(target=lambda: (setup._change("log.level", "debug", True), waits.set())))
+            second[0].start()
+            waits.wait(30)
+        return change(text, name, value)
+
+    monkeypatch.setattr(rewrite, "changed", slow)
+    monkeypatch.setattr(rewrite.time, "sleep", lambda seconds: waits.set())
+    setup._change("prune.min_gain", 0.5, True)
+    second[0].join(30)
+    assert file(home).read_text() == MINE + 'min_gain = 0.5\n\n[log]\nlevel = "debug"\n'

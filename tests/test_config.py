@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -111,6 +113,23 @@ x = 1
         ("watch = { level = 1 }", "config.toml:1: no setting watch.level. Did you mean log.level or prune.level?"),
         ("zzz = 1", "config.toml:1: no setting zzz. fabled.toml.example lists them all."),
         (
+            '"log.level" = "debug"',
+            "config.toml:1: no setting log.level. Take the quotation marks off, or write level below [log].",
+        ),
+        ("vaults = [\n # ]\n  '/1',\n]\nzzz = 1", "config.toml:5: no setting zzz. fabled.toml.example lists them all."),
+        (
+            "vaults = ['/a']\nroots = [\"/a\\u0000b\"]",
+            "config.toml:2: roots: '/a\\x00b' holds a NUL, which no path can.",
+        ),
+        ('\nvaults = ["/\\u0000"]', "config.toml:2: vaults: '/\\x00' holds a NUL, which no path can."),
+        (
+            'exclude = ["/\\u0000"]',
+            "config.toml:1: exclude: '/\\x00' is neither an absolute path nor a folder's name.",
+        ),
+        ("\ufeffexclude = []", "config.toml:1: begins with a byte order mark. Save the file as UTF-8 without one."),
+        ("x = " + "[" * 3_000, "config.toml: cannot be taken in: lists or tables nested too deeply."),
+        ("x = " + "1" * 9_000, "config.toml: cannot be taken in: a number too long."),
+        (
             "[watch]\nquiet_seconds = 3",
             "config.toml:2: watch.max_wait_seconds (2) is shorter than watch.quiet_seconds (3). "
             "A change waits for quiet, but never longer than the maximum.",
@@ -119,6 +138,22 @@ x = 1
 )
 def test_a_fault_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
     assert problems(tmp_path, text) == [said]
+
+
+def test_a_file_of_any_length_is_read_a_few_times_only(tmp_path: Path) -> None:
+    """The line of each of a thousand problems is told, and the parser sees the file no more than three times."""
+    text = "# mine\n" + "".join(f"odd_{number} = [\n  {number},\n]\n" for number in range(1_000))
+    parse, seen = tomllib.loads, 0
+
+    def counted(part: str) -> dict[str, Any]:
+        nonlocal seen
+        seen += len(part)
+        assert seen <= 3 * len(text)
+        return parse(part)
+
+    with mock.patch.object(tomllib, "loads", counted):
+        found = problems(tmp_path, text)
+    assert [one.partition(": ")[0] for one in found] == [f"config.toml:{2 + 3 * n}" for n in range(1_000)]
 
 
 def test_text_that_is_no_toml_is_named_with_its_line(tmp_path: Path) -> None:

@@ -10,8 +10,11 @@ import pytest
 
 from fabled import answers
 from fabled.capture import forget
+from fabled.errors import StorageFault
 from fabled.indexer import Indexer
 from fabled.pruner import perform
+from fabled.store import cards, generations
+from fabled.transcript.card import Card
 from tests.build import Transcript, make_uuid
 from tests.keeping import Keeping
 from tests.shell import Home, daemon, harbour
@@ -149,36 +152,72 @@ def test_exclusion_keeps_a_project_out_and_gives_it_back(working: Home) -> None:
 
 
 def test_a_kill_between_promise_and_removal_is_made_good(tmp_path: Path) -> None:
-    """The promise in the Ledger is kept at the next start, whatever step the process died before."""
-    for step in ("forget begun", "drop", "forget done"):
+    """The promise in the Ledger is kept at the next start, whatever step the process died before: no word is left in
+    any file, neither in a card a model made nor in a damaged index that was moved aside."""
+    for step in ("forget begun", "promised", "drop", "forget done"):
         home = Keeping(tmp_path / step.replace(" ", "-"))
-        home.write(diary().session, diary().data, folder=DIARY_FOLDER)
+        for name in ("diary", *(f"diary {number}" for number in range(30))):
+            home.write(diary(name).session, diary(name).data, folder=DIARY_FOLDER)
+        sessions = [diary("diary").session, *(diary(f"diary {number}").session for number in range(30))]
         home.index()
-        home.do("capture", diary().session)
+        home.do("capture", sessions[0])
+        card = Card(f"a {WORD}", "decision", source="claude")
+        cards.put(home.ledger, (sessions[0], ""), card, 2, None, 0, 1_700_000_000.0)
+        data = Path(home.config.places.data)
+        (data / "map.db.corrupt-20260101T000000").write_bytes(WORD.encode())
 
         class Killed(Exception):
             pass
 
+        promised = 0
+
         def die(name: str, step: str = step) -> None:
+            nonlocal promised
+            promised += name == "forget begun"
+            assert promised < 2, "a promise in several commits could be kept in part"
             if name == step:
                 raise Killed
 
         home.ledger.before_commit = die
+        if step == "promised":
+            home.map.before_commit = lambda name: die("promised")
         with pytest.raises(Killed):
-            perform(home.pruner, "forget", {"sessions": [diary().session], "apply": True})
+            perform(home.pruner, "forget", {"sessions": sessions, "apply": True})
         home.close()
         home.open()
+        home.index()  # as a start does, before it looks for what was begun
         left = forget.resume(home.pruner.capturer)
-        home.index()
         with home.reader() as reader:
             total = answers.answer(reader, "search", {"query": WORD, "all": True})["total"]
         if step == "forget begun":
-            assert (left, total) == ([], 1)  # nothing was promised yet
+            assert (left, total) == ([], 31)  # nothing was promised yet
         else:
-            assert (left, total) == ([diary().session], 0)
-            assert home.ledger.kept(diary().session) == [] and not list(Path(home.config.places.vault).rglob("*.zst"))
+            assert (sorted(left), total) == (sorted(sessions), 0)
+            assert home.ledger.kept(sessions[0]) == [] and not list(Path(home.config.places.vault).rglob("*.zst"))
+            assert [str(one) for one in data.rglob("*") if one.is_file() and WORD.encode() in one.read_bytes()] == []
         assert home.faults() == []
         home.close()
+
+
+def test_what_cannot_be_removed_stays_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start that fails to remove a generation says nothing of it being done; the next one removes it."""
+    home = Keeping(tmp_path)
+    home.put(diary(), folder=DIARY_FOLDER)
+    home.index()
+    home.do("capture", diary().session)
+
+    def fail(path: str) -> None:
+        raise StorageFault("no", "none")
+
+    monkeypatch.setattr(generations, "remove", fail)
+    assert perform(home.pruner, "forget", {"sessions": [diary().session], "apply": True})["failed"]
+    assert forget.resume(home.pruner.capturer) == []
+    assert [one.state for one in home.ledger.forgotten()] == ["begun"]
+    monkeypatch.undo()
+    assert forget.resume(home.pruner.capturer) == [diary().session]
+    assert [one.state for one in home.ledger.forgotten()] == ["done"]
+    assert not list(Path(home.config.places.vault).rglob("*.zst"))
+    home.close()
 
 
 def test_an_excluded_project_is_no_loss_when_its_files_go(tmp_path: Path) -> None:

@@ -514,6 +514,26 @@ def test_a_removed_project_folder_is_forgotten_while_another_is_there(home: Home
     assert len(hits(home, "dunlin")) == 1
 
 
+@pytest.mark.parametrize("gone", ["-home-ana-app", "{one}", ""])
+def test_after_a_rest_files_are_known_as_before(gone: str, home: Home) -> None:
+    """The Map is asked of them again: nothing is read twice, and what goes is missed, by any name."""
+    one, _ = two_sessions(home)
+    for path in home.root.rglob("*.jsonl"):
+        os.utime(path, (1e9, 1e9))  # one just written proves nothing by its stamp
+    home.index()
+    home.indexer.idle()
+    assert not home.indexer.files._noted
+    assert home.index(path_of(one)).scans == 0
+    home.index("odd/\udcff.jsonl", "\udcff")  # no such name can be in the Map
+    home.append(path_of(one), line({"type": "user", "uuid": make_uuid("more"), "sessionId": one.session}) + b"\n")
+    assert home.index(path_of(one)).whole_scans == 0
+    home.indexer.idle()
+    shutil.rmtree(home.root / "-home-ana-app")
+    told = home.index(*([gone.format(one=path_of(one))] if gone else []))
+    assert told.vanished == len(one.records) + 1
+    settled(home)
+
+
 def test_a_closed_folder_costs_nothing() -> None:
     """Without permission for the root, a project or a file nothing is forgotten; each is named with its reason."""
     with unprivileged() as folder:

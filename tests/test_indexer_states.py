@@ -277,6 +277,10 @@ class Files(RuleBasedStateMachine):
         self.home.indexer.derive_terms()
 
     @rule()
+    def rest(self) -> None:
+        self.home.indexer.idle()
+
+    @rule()
     def restart(self) -> None:
         self.home.reopen()
 

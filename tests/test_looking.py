@@ -146,6 +146,51 @@ def test_log_lines_are_chosen_by_level_and_time(home: Home) -> None:
     assert re.search(r"the\.third +error  files 2", home.run("logs", "--utc").stdout)
 
 
+FOREIGN = (
+    '{"event":"x","exception":3}', '{"event":{"a":[1]},"timestamp":5}', "[1]", "null", f"a {CANARY}", "\x1b[31mred",
+    '{"a":' + "[" * 3_000, '{"event":"far","timestamp":1e400}', '{"event":"far","timestamp":' + "9" * 400 + "}",
+    '{"event":"far","timestamp":"0001-01-01T00:00:00"}', '{"event":"x","exception":[{"frames":[3]}]}',
+    f'{{"event":"e","exception":[{{"exc_value":"","exceptions":[{{"exc_value":"{CANARY}"}}]}}]}}',
+    '  File "/x/y.py", line 3 in work',
+)  # fmt: skip
+"""Lines that no daemon writes, and lines of times that no calendar has."""
+
+
+def test_lines_of_other_programs_are_shown_and_stay_at_home(home: Home) -> None:
+    """Each is one line of the log whatever it holds; a report to send leaves out what nobody knows the words of."""
+    log = home.path / "fabled" / "state" / "fabled.log"
+    log.parent.mkdir(mode=0o700)
+    log.write_text("\n".join(FOREIGN) + "\n")
+    for options in (["--utc"], [], ["--json"], ["--since", "2020-01-01"]):
+        done = home.run("logs", *options)
+        assert done.returncode in (0, 1) and "Traceback" not in done.stderr, done.stderr
+        assert "\x1b" not in done.stdout
+    assert len(home.run("logs", "--json").stdout.splitlines()) == len(FOREIGN)
+    report = home.path / "report.tar.gz"
+    assert home.run("doctor", "-o", str(report)).returncode in (0, 1)
+    with tarfile.open(report) as archive:
+        (name,) = (one for one in archive.getnames() if one.endswith("log.jsonl"))
+        file = archive.extractfile(name)
+        assert file is not None
+        told = file.read().decode()
+    assert CANARY not in told and "/x/y.py" in told and len(told.splitlines()) == len(FOREIGN)
+
+
+def test_a_report_to_send_names_nobody(home: Home) -> None:
+    """Neither the home's path, nor the client's name for a folder in it, nor a password in an address is in it."""
+    (home.path / "fabled" / "config.toml").write_text('[cards]\nurl = "http://ana:hunter2-hunter2@localhost/v1"\n')
+    log = home.path / "fabled" / "state" / "fabled.log"
+    log.parent.mkdir(mode=0o700)
+    inside = re.sub(r"[^A-Za-z0-9]", "-", str(home.path))
+    log.write_text(f'{{"event":"odd","path":"/mnt/{inside}-notes/a.jsonl"}}\n')
+    report = home.path / "report.tar.gz"
+    assert home.run("doctor", "-o", str(report)).returncode in (0, 1)
+    with tarfile.open(report) as archive:
+        told = "".join(file.read().decode() for one in archive if (file := archive.extractfile(one)) is not None)
+    assert "/mnt/~-notes/a.jsonl" in told
+    assert [word for word in (str(home.path), inside, "hunter2") if word in told] == []
+
+
 def test_logs_follow_through_a_rotation(home: Home) -> None:
     """`-f` goes on with what is written, in the old file to its end and then in the new one; Ctrl-C is a good end."""
     path = log(home, ("2026-01-01T10:00:00.0Z", "info", "before"))

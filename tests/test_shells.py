@@ -37,6 +37,32 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         yield made
 
 
+HOSTILE = ("/srv/h/$(touch pwned)", "/srv/h/`touch pwned`", "/srv/h/x;touch pwned", "/srv/h/a b'\"\\c", "/srv/h/n\nx",
+           "/srv/h/\x1b[31mred", "/srv/h/c:d=e")  # fmt: skip
+
+
+def test_a_name_is_one_word_and_never_a_command(home: Home, tmp_path: Path) -> None:
+    """What bash puts into the line for a folder, whatever it is called, is that folder's name and nothing else."""
+    script = (
+        "source <(fabled completion bash)\nCOMP_WORDS=(fabled search --project /srv/h/)\nCOMP_CWORD=3\n"
+        '_fabled_completion fabled\nfor one in "${COMPREPLY[@]}"; do eval "printf \'%s\\n\' $one"; done\n'
+    )
+    other = Home(tmp_path)
+    for number, name in enumerate(HOSTILE):
+        talk = Transcript(make_uuid(f"hostile {number}"), cwd=name)
+        talk.user("nothing")
+        other.write(talk, encode_folder(name))
+    folder = tmp_path / "here"
+    folder.mkdir()
+    env = {**other.env, "PATH": home.env["PATH"]}
+    with daemon(other):
+        done = subprocess.run(
+            ["bash", "-c", script], env=env, cwd=folder, capture_output=True, text=True, timeout=60, check=True
+        )
+    assert sorted(done.stdout.splitlines()) == sorted(name for name in HOSTILE if name.isprintable())
+    assert list(folder.iterdir()) == []
+
+
 def in_bash(home: Home, *words: str) -> list[str]:
     """What bash itself offers for the last of the words."""
     script = (

@@ -10,6 +10,7 @@ between leaves the promise, which `resume` keeps at the next start.
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import time
@@ -107,14 +108,45 @@ def let_in(capturer: Capturer, name: str) -> dict[str, Any]:
 
 
 def resume(capturer: Capturer) -> list[str]:
-    """Ends what a kill cut short; the sessions that are forgotten now."""
+    """Ends what a kill cut short; the sessions and projects that are forgotten now. What cannot be removed yet is
+    tried again at the next start."""
     left = [one for one in capturer.ledger.forgotten() if one.state == "begun"]
-    for one in left:
-        if one.kind == "session":
-            _remove(capturer, [stored for stored in g.stored(capturer.vault_folder) if stored.session == one.name])
-            capturer.ledger.drop_session(one.name)
-        capturer.ledger.forget(Forgotten(one.kind, one.name, one.at, "done", one.detail))
-    return [one.name for one in left]
+    if not left:
+        return []
+    sessions = {one.name for one in left if one.kind == "session"}
+    failed: list[dict[str, str]] = []
+    try:
+        _let_go(capturer, [path for name in sorted(sessions) for path in capturer.map.paths_of(name)])
+        failed = _remove(capturer, [one for one in g.stored(capturer.vault_folder) if one.session in sessions])
+        _settle(capturer, left, failed)
+    except StorageFault:
+        return []
+    return [] if failed else [one.name for one in left]
+
+
+def _let_go(capturer: Capturer, paths: Sequence[str]) -> None:
+    """Has the Map forget what stays out now, so that none of its words is left in the file or in older ones."""
+    capturer.map.overwrite_freed(True)
+    try:
+        if paths:
+            capturer.indexer.update(dict.fromkeys(paths), count=False)
+        capturer.indexer.merge_texts()
+        capturer.map.drop_unused()
+    finally:
+        capturer.map.overwrite_freed(False)
+    for path in glob.glob(f"{glob.escape(capturer.map.path)}.corrupt-*"):
+        with contextlib.suppress(OSError):
+            os.unlink(path)  # a damaged Map that was moved aside: nothing is in it that cannot be indexed again
+
+
+def _settle(capturer: Capturer, rows: Sequence[Forgotten], failed: Sequence[object]) -> None:
+    """Says in the Ledger what became of the promises, and leaves no word of them there either."""
+    for row in rows:
+        if row.kind == "session":
+            capturer.ledger.drop_session(row.name)
+    capturer.ledger.clean()
+    if not failed:
+        capturer.ledger.forget(*(Forgotten(row.kind, row.name, row.at, "done", row.detail) for row in rows))
 
 
 def _holdings(capturer: Capturer, sessions: Sequence[str]) -> list[Holding]:
@@ -159,27 +191,17 @@ def _do(capturer: Capturer, held: Sequence[Holding], project: str | None) -> lis
         detail = json.dumps({"sessions": [one.session_id for one in held]})
         rows.append(Forgotten("project", project, now, "begun", detail))
     paths: list[str] = []
+    files: list[Forgotten] = []
     for one in held:
-        for path in one.beside:
-            ledger.forget(Forgotten("file", path, now, "done", json.dumps({"session": one.session_id})))
+        detail = json.dumps({"session": one.session_id})
+        files += [Forgotten("file", path, now, "done", detail) for path in one.beside]
         paths += [*capturer.map.paths_of(one.session_id), *one.live, *one.beside]
-    for row in rows:
-        ledger.forget(row)
+    # In one commit: of a project that was half promised nobody would know which half.
+    ledger.forget(*files, *rows)
     capturer.indexer.omit_anew()
-    capturer.map.overwrite_freed(True)
-    try:
-        if paths:
-            capturer.indexer.update(dict.fromkeys(paths), count=False)
-        capturer.indexer.merge_texts()
-        capturer.map.drop_unused()
-    finally:
-        capturer.map.overwrite_freed(False)
+    _let_go(capturer, paths)
     failed = _remove(capturer, [stored for one in held for stored in one.generations])
-    for row in rows:
-        if row.kind == "session":
-            ledger.drop_session(row.name)
-        if not failed:
-            ledger.forget(Forgotten(row.kind, row.name, row.at, "done", row.detail))
+    _settle(capturer, rows, failed)
     return failed
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..errors import Refused
+from ..store.files import utf8
 from ..store.ledger import Entry, Kept, Ledger
 from ..store.map import Map
 from ..store.vault import Vault
@@ -134,7 +135,7 @@ def _inside(home: str, folder: str, session_id: str, failed: Failed) -> Iterator
             except OSError as fault:  # it is there, and it would not be kept: that must be told
                 failed.append({"path": path, "reason": fault.strerror or str(fault)})
                 continue
-            if not regular or not _utf8(part):
+            if not regular or not utf8(part):
                 continue
             inner = part.split("/")[:-1]
             if not name.endswith(".jsonl") or "tool-results" in inner:
@@ -152,14 +153,6 @@ def is_transcript(path: str) -> bool:
 
 def plain_name(name: str) -> bool:
     return name not in ("", ".", "..") and "/" not in name
-
-
-def _utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def stem(path: str) -> str | None:

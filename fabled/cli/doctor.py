@@ -9,6 +9,7 @@ import io
 import json
 import os
 import platform
+import re
 import sys
 import tarfile
 import time
@@ -23,6 +24,8 @@ from fabled.cli import ask, edge, examine, journal, options
 from fabled.cli import output as out
 from fabled.cli.findings import Seen
 from fabled.client import connect
+from fabled.indexer.projects import encode_folder
+from fabled.transcript.mask import mask
 
 LOG_LINES = 2_000
 
@@ -77,13 +80,12 @@ def _bundle(output: str | None, value: Mapping[str, Any], seen: Seen) -> str:
     files = {"doctor.json": _json(value), "status.json": _json(seen.status), "system.json": _json(system)}
     if seen.config is not None:
         files["paths.json"] = _json({**asdict(seen.config.places), "roots": list(seen.config.roots)})
-        files["config.toml"] = _read(seen.config.places.config_file)
+        files["config.toml"] = mask(_read(seen.config.places.config_file))
         source = journal.Source(seen.config.places.log_file, seen.env)
         files["log.jsonl"] = "".join(_line(one) for one in list(source.lines())[-LOG_LINES:])
-    home = os.path.expanduser("~").rstrip("/")
     with tarfile.open(fileobj=made, mode="w:gz") as archive:
         for file, text in files.items():
-            data = (text.replace(home, "~") if home else text).encode("utf-8", "backslashreplace")
+            data = _homeless(text).encode("utf-8", "backslashreplace")
             entry = tarfile.TarInfo(f"{name}/{file}")
             entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
             archive.addfile(entry, io.BytesIO(data))
@@ -91,14 +93,37 @@ def _bundle(output: str | None, value: Mapping[str, Any], seen: Seen) -> str:
     return out.write(output or f"{name}.tar.gz", [made.getvalue()], lenient=True)[0]
 
 
+def _homeless(text: str) -> str:
+    """With `~` for the home, also as the client writes it in the names of folders, and where it really lies."""
+    home = os.path.expanduser("~").rstrip("/")
+    for one in dict.fromkeys((home, os.path.realpath(home).rstrip("/"))):
+        if one:
+            text = re.sub(rf"(?<![\w.-]){re.escape(encode_folder(one))}", "~", text.replace(one, "~"))
+    return text
+
+
+# What the interpreter itself writes when it dies.
+_DUMP = re.compile(r'Fatal Python error|(Current thread|Thread) 0x|Stack \(most|\s*File "[^"]*", line \d+ in \S+$')
+
+
 def _line(entry: journal.Entry) -> str:
-    """A line of the log; what an exception quotes is left out, its frames stay."""
+    """A line of the log; what an exception quotes is left out, its frames stay. Of a line that is not the daemon's
+    nobody knows what it quotes."""
     fields = dict(entry.fields)
-    if isinstance(fields.get("exception"), list):
-        fields["exception"] = [
-            {**one, "exc_value": "", "exc_notes": []} for one in fields["exception"] if isinstance(one, dict)
-        ]
+    if not entry.ours and not _DUMP.match(str(fields["event"])):
+        fields["event"] = f"(not a line of fabled's: {len(str(fields['event']))} characters left out)"
+    if fields.get("exception"):
+        fields["exception"] = _unsaid(fields["exception"])
     return json.dumps(fields, ensure_ascii=False) + "\n"
+
+
+def _unsaid(exception: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without the words of an exception, and of those that it groups."""
+    return [
+        {**one, "exc_value": "", "exc_notes": [], **({"exceptions": inner} if inner else {})}
+        for one in exception
+        for inner in (_unsaid(one.get("exceptions") or []),)
+    ]
 
 
 def _telling(name: str) -> bool:

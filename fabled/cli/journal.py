@@ -29,6 +29,8 @@ class Entry:
 
     raw: str
     fields: Mapping[str, Any]
+    ours: bool = True
+    """False: not a line as the daemon writes them, so nobody knows what its words are"""
 
     @property
     def at(self) -> float:
@@ -45,12 +47,30 @@ def entry(line: str) -> Entry:
     line = line.rstrip("\n")
     try:
         fields = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         fields = None
-    if not isinstance(fields, dict):
+    if not _as_written(fields):
         fields = {"event": line[:200], "level": "error"}
-        return Entry(json.dumps(fields, ensure_ascii=False), fields)
+        return Entry(json.dumps(fields, ensure_ascii=False), fields, False)
     return Entry(line, fields)
+
+
+def _as_written(fields: Any) -> bool:
+    """Whether a value has the shape that the daemon's lines have; other programs write JSON, too."""
+    return isinstance(fields, dict) and isinstance(fields.get("event"), str) and _traced(fields.get("exception"))
+
+
+def _traced(exception: Any) -> bool:
+    return exception is None or (
+        isinstance(exception, list)
+        and all(
+            isinstance(one, dict)
+            and isinstance(one.get("frames", []), list)
+            and all(isinstance(frame, dict) for frame in one.get("frames", []))
+            and _traced(one.get("exceptions"))
+            for one in exception
+        )
+    )
 
 
 def wanted(entries: Iterable[Entry], level: str, since: float | None) -> Iterator[Entry]:

@@ -5,10 +5,13 @@ Whether the result is sound is `fabled.config`'s to say, before anything is writ
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any, get_args, get_origin
 
 import tomlkit
@@ -55,7 +58,7 @@ def _listed(words: Sequence[str]) -> list[str]:
     if len(words) == 1 and words[0].strip().startswith("["):
         try:
             return [str(one) for one in tomlkit.parse(f"it = {words[0]}")["it"].unwrap()]
-        except (TOMLKitError, AttributeError, TypeError):
+        except (TOMLKitError, AttributeError, TypeError, RecursionError):
             raise BadRequest(f"{words[0]} is no list", 'one word for each entry, or ["a", "b"]') from None
     return [word for word in words if word]
 
@@ -107,6 +110,42 @@ def _changed(text: str, name: str, value: Any) -> str:
 
 def _has_tables(document: Any) -> bool:
     return any(isinstance(value, Table) for value in document.values())
+
+
+_WAIT_SECONDS = 10.0
+
+
+@contextlib.contextmanager
+def alone(path: str) -> Iterator[None]:
+    """While this process reads the file, changes it and writes it, no other one of ours does: the slower would take
+    the quicker one's change away. Raises StorageFault.
+
+    What is locked is the file's folder: the file itself is another one after each change.
+    """
+    folder = os.path.dirname(os.path.realpath(path))
+    fd = -1
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        end = time.monotonic() + _WAIT_SECONDS
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise StorageFault(
+                        f"another program keeps {folder} locked; nothing was changed", "try again"
+                    ) from None
+                time.sleep(0.02)
+            except OSError:
+                break  # a file system without locks: then as before
+        yield
+    except OSError as fault:
+        raise StorageFault(f"{path} could not be written: {fault.strerror or fault}", "look at its rights") from None
+    finally:
+        if fd >= 0:
+            os.close(fd)
 
 
 def write(path: str, text: str) -> None:

@@ -372,7 +372,7 @@ def uninstall(purge: bool, confirm: str | None, as_json: bool) -> int:
     edge.note("Stopped and removed the service." if gone else "The service was not installed.")
     holdings = remove.holdings(places)
     result: dict[str, Any] = {"removed": gone, "data": holdings.folder, **asdict(holdings), "purged": False}
-    if not os.path.isdir(holdings.folder):
+    if not remove.begun(places):
         edge.note("There is no data of fabled's.")
     elif not purge:
         if not as_json:

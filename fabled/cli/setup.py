@@ -93,8 +93,6 @@ def set_(key: str, words: tuple[str, ...], as_json: bool) -> int:
     notes: list[str] = []
     if key in folders.LISTS:
         value, notes = folders.checked(key, value)
-    if key == "exclude":
-        value = list(dict.fromkeys([*(_held(key) or ()), *value]))
     status = _change(key, value, as_json)
     for note in notes:
         edge.note(note)
@@ -121,17 +119,20 @@ def _change(key: str, value: Any, as_json: bool) -> int:
     from fabled.cli import rewrite
 
     file = settings.places(os.environ).config_file
-    before = _held(key)
-    text = rewrite.changed(_text(file), key, value)
-    try:
-        settings.load(os.environ, text.encode())
-    except BadConfig as fault:
-        own = next((one for one in fault.problems if f": {key}: " in one), None)
-        if own is None:
-            raise
-        said = own.partition(f": {key}: ")[2].rstrip(".")
-        raise BadRequest(f"{key}: {said}; nothing was changed", "fabled.toml.example tells its bounds") from None
-    rewrite.write(file, text)
+    with rewrite.alone(file):
+        before = _held(key)
+        if key == "exclude" and value is not None:
+            value = list(dict.fromkeys([*(before or ()), *value]))
+        text = rewrite.changed(_text(file), key, value)
+        try:
+            settings.load(os.environ, text.encode())
+        except BadConfig as fault:
+            own = next((one for one in fault.problems if f": {key}: " in one), None)
+            if own is None:
+                raise
+            said = own.partition(f": {key}: ")[2].rstrip(".")
+            raise BadRequest(f"{key}: {said}; nothing was changed", "fabled.toml.example tells its bounds") from None
+        rewrite.write(file, text)
     found = next(one for one in settings.in_force(os.environ) if one.name == key)
     told = _tell_daemon()
     answer = {"setting": key, "before": before, "value": found.value, "origin": found.origin, "daemon": told}

@@ -16,6 +16,7 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, S
 from fabled.cli import ask, edge
 from fabled.client import connect
 from fabled.errors import FabledError
+from fabled.present import visible
 
 # Words as they are, backslashes and signs that bash would take for a pattern among them; and also where bash is old.
 _BASH = """\
@@ -127,7 +128,12 @@ def knowing(name: str, command: click.Command) -> click.Command:
 
 def _ask(source: Callable[[str], Items]) -> Callable[[click.Context, str], Items]:
     def complete(ctx: click.Context, incomplete: str) -> Items:
-        items = source(incomplete)
+        # The shells read lines: a name that holds the end of one, or moves the cursor, cannot be offered.
+        items = [
+            CompletionItem(one.value, help=" ".join(visible(one.help or "").split()))
+            for one in source(incomplete)
+            if str(one.value).isprintable()
+        ]
         if os.environ.get(VARIABLE, "").startswith("bash"):
             # zsh and fish quote what they insert; bash would run what stands in a project's name.
             for item in items:

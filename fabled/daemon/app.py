@@ -87,7 +87,6 @@ class Daemon:
         self._problems: tuple[str, ...] = ()
         self._rebuilt: str | None = None
         self._schedule: Schedule | None = None
-        self._answered = 0
         self._kept_at = 0.0
         """when the writer was last asked to look what is due; on the scheduler's OS thread"""
         # What the service manager shows of this daemon. Set on the writer's OS thread.
@@ -183,7 +182,7 @@ class Daemon:
             listener,
             self._desk.answer,
             fabled.__version__,
-            left=self._desk.leave,
+            left=self._answered,
             failed=lambda: self._words.put("failed: the server"),
         )
         self._server.start()
@@ -326,9 +325,11 @@ class Daemon:
             self._inbox.ask(IDLE)
         if self._writer.health.terms_due and self._writer.health.first_pass_done:
             self._inbox.ask(TERMS)
-        if self._desk.answered != self._answered:
-            self._answered = self._desk.answered
-            memory.give_back()
+
+    def _answered(self) -> None:
+        """An answering OS thread rests or ends."""
+        self._desk.leave()
+        memory.give_back()
 
     def _wal_left(self) -> bool:
         """A reader may have been in the way when the writer came to rest."""

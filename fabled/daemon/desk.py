@@ -65,8 +65,6 @@ class Desk:
         self._inbox = inbox
         self._sources = sources
         self._started = time.monotonic()
-        self.answered = 0
-        """requests so far, and readers let go of; only whether it changed is of interest"""
         self._mine = threading.local()
         self._pace = Pace()
         # Only used on the server's quick lane, which is one OS thread.
@@ -74,7 +72,6 @@ class Desk:
 
     def answer(self, request: Request) -> bytes | Future[bytes]:
         """The reply to a request; raises FabledError."""
-        self.answered += 1
         name, params = request.method.name, request.params
         if name == "index":
             return self._ask(request, Job("index", tuple(request.params.get("paths", ()))))
@@ -94,7 +91,6 @@ class Desk:
         if mine is not None:
             self._mine.reader = None
             mine[0].queries.close()
-            self.answered += 1
 
     # ── replies ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -39,6 +39,8 @@ TERMS = Job("terms")
 DRAIN_SECONDS = 0.1
 # So long sessions are captured or pruned before waiting paths have their turn.
 KEEP_SECONDS = 0.5
+# After so long without work, what is only held to be faster is let go of; amid work, when the idle job asks for it.
+REST_SECONDS = 10.0
 # So long a request waits for a drain to end.
 LATER_SECONDS = 10.0
 # So long terms are derived before waiting paths have their turn, and so long a thread is quiet before it is looked
@@ -192,9 +194,11 @@ class Writer:
         try:
             self._note_losses()
             self._recover()
-            while (batch := self._inbox.take(DRAIN_SECONDS if self._draining() else None)) is not None:
+            while (batch := self._inbox.take(self._patience())) is not None:
                 if batch.paths or batch.jobs or batch.overfull:
                     self._batch(batch)
+                elif not self._draining():
+                    self._idle()
                 self._drain()
                 self._held_back()
             self._last_drain()
@@ -208,6 +212,12 @@ class Writer:
         self._inbox.close()
         if phase == "failed":
             self._tells.failed()
+
+    def _patience(self) -> float | None:
+        """How long the next work is waited for."""
+        if self._draining():
+            return DRAIN_SECONDS
+        return None if self._health.rested else REST_SECONDS
 
     def _set(self, **changes: Any) -> None:
         self._health = replace(self._health, **changes)
@@ -611,6 +621,8 @@ class Writer:
         now = time.monotonic()
         ready = [one for one in self._later if not self._draining() or one[0] < now]
         self._later = [one for one in self._later if one not in ready]
+        if ready:
+            self._set(rested=False)
         for _, asked in ready:
             self._perform(asked)
 

@@ -80,8 +80,8 @@ class Scan:
         )
         source = self.ix.vault.open(place.path)
         try:
-            known = self.ix._files.get(place.path)
-            unfinished = self.ix._unfinished.pop(place.path, None)
+            known = self.ix.files.get(place.path)
+            unfinished = self.ix.files.take_unfinished(place.path)
             row = self._grown(known, source, place) if known is not None else None
             whole = row is None
             old: dict[bytes, int] = {}
@@ -146,9 +146,9 @@ class Scan:
     def _keep(self, row: FileRow, known: FileRow | None, whole: bool, finished: bool) -> None:
         """Notes which row stands for the file: one that is to replace another does so only once it is finished."""
         if whole and known is not None and not finished:
-            self.ix._unfinished[row.path] = row
+            self.ix.files.note_unfinished(row)
         else:
-            self.ix._files[row.path] = row
+            self.ix.files.note(row)
 
     def _describe(self, row: FileRow, meta: str) -> None:
         """Has the description of a subagent stored with the batch that holds its records."""

@@ -17,7 +17,7 @@ from ..store.terms import Source, ThreadTerms
 from ..store.vault import Source as Opened
 from ..store.vault import Vault
 from ..transcript.record import digest, segments, strict_loads
-from ..transcript.terms import Tally, Term
+from ..transcript.terms import Known, Tally, Term
 
 _SLICE_SECONDS = 0.3
 """Threads are stored together that were read in so much time."""
@@ -40,6 +40,7 @@ def derive(
     opened: dict[str, Opened] = {}
     done: list[tuple[int, int | None, Sequence[Term]]] = []
     count = 0
+    known: Known = {}
     begun = time.monotonic()
     try:
         for thread in due:
@@ -47,7 +48,7 @@ def derive(
                 break
             mark, sources = kept.sources(thread)
             try:
-                terms = [] if mark is None else _terms(vault, opened, sources)
+                terms = [] if mark is None else _terms(vault, opened, sources, known)
             except Changed:
                 continue
             done.append((thread, mark, terms))
@@ -69,8 +70,8 @@ def due(map_: Map) -> int:
     return len(ThreadTerms(map_).due())
 
 
-def _terms(vault: Vault, opened: dict[str, Opened], sources: Sequence[Source]) -> list[Term]:
-    tally = Tally()
+def _terms(vault: Vault, opened: dict[str, Opened], sources: Sequence[Source], known: Known) -> list[Term]:
+    tally = Tally(known)
     for at in sources:
         tally.add(_object(_data(vault, opened, at)), at.kind)
     return tally.terms()

@@ -10,6 +10,7 @@ therefore come before removals, and a kill between two commits leaves nothing ha
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import stat
@@ -30,6 +31,7 @@ from .file import recalled
 from .omitted import Omitted
 from .report import IndexReport, Progress, Totals
 from .scan import Scan
+from .standing import Standing
 
 BULK_BYTES = 24 << 20
 """From this much to read on, the full text is loaded in bulk and merged at the end."""
@@ -45,22 +47,13 @@ class Indexer:
         self.ledger = ledger
         self._exclude = tuple(exclude)
         self.omit_anew()
-        self._files: dict[str, FileRow] = {}
+        self.files = Standing(map_)
         self._failed: dict[str, tuple[Stamp, str]] = {}
         self._random = random.Random()
         self._care = Care(map_)
         self._memberships = Memberships(map_, self.reread)
         self._care.finish_bulk()
-        self._load_files()
-
-    def _load_files(self) -> None:
-        self._files = {}
-        self._unfinished: dict[str, FileRow] = {}
-        for row in self.map.files():
-            if row.replaces is not None or (row.path in self._files and not row.complete):
-                self._unfinished[row.path] = row
-            else:
-                self._files[row.path] = row
+        self.files.all()
 
     def omit_anew(self) -> None:
         """What stays out is another; what the Map has of it goes with the next update that looks there."""
@@ -100,7 +93,7 @@ class Indexer:
             if gone and not totals.stopped:
                 self.map.doom(gone)
             elif gone:
-                self._load_files()  # they stay known, for the next update to see them gone
+                self.files.forget()  # they stay known, for the next update to see them gone
             self._settle(totals)
             self._write_texts()
             for place, _ in todo:
@@ -133,14 +126,14 @@ class Indexer:
 
     def _new_bytes(self, place: Place, stamp: Stamp) -> int:
         """What there is to read of a file if it only grew."""
-        known = self._files.get(place.path)
+        known = self.files.get(place.path)
         return stamp.size if known is None or stamp.size < known.resume_offset else stamp.size - known.resume_offset
 
     def _todo(self, listing: Listing, totals: Totals) -> list[tuple[Place, Stamp]]:
         """The files whose stamp is not the stored one; generations first, subagents behind their session."""
         todo = []
         for path, (place, stamp) in listing.found.items():
-            known = self._files.get(path)
+            known = self.files.get(path)
             if (
                 known is not None
                 and known.complete
@@ -174,7 +167,7 @@ class Indexer:
             del totals.failed[told:]
             for place, stamp in todo:
                 self._start_over()
-                known = self._files.get(place.path)
+                known = self.files.get(place.path)
                 if known is not None and known.complete and known.stamp[:3] == (stamp.dev, stamp.ino, stamp.size):
                     continue
                 try:
@@ -191,7 +184,7 @@ class Indexer:
     def _start_over(self) -> None:
         """Back to what is stored: nothing that was only gathered may be taken for known, or be stored later."""
         self.map.forget_numbers()
-        self._load_files()
+        self.files.forget()
 
     def _read_gathered(
         self,
@@ -219,7 +212,8 @@ class Indexer:
                 self._failed.pop(place.path, None)
             except (OSError, ValueError, RecursionError) as fault:  # an odd file must not stop the others (RULES 4)
                 reason = (fault.strerror if isinstance(fault, OSError) else None) or f"{type(fault).__name__}: {fault}"
-                if not isinstance(fault, PermissionError):  # rights can be given back without a trace in the stamp
+                # That it was not there for a moment, or rights, or descriptors, passes without a trace in the stamp.
+                if not isinstance(fault, OSError) or fault.errno == errno.EIO:
                     self._failed[place.path] = (stamp, reason)
                 totals.failed.append((place.path, reason))
             done += stamp.size
@@ -233,7 +227,7 @@ class Indexer:
         return tuple(
             f"{root} is suddenly empty; nothing was forgotten on that word"
             for root in listing.empty
-            if any(path.startswith(root + "/") for path in self._files)
+            if self.files.below(root)
         )
 
     # What changed
@@ -243,7 +237,7 @@ class Indexer:
         if paths is None:
             listing = self.vault.listing()
             self._omit(listing)
-            return listing, self._gone(listing, self._files.values(), whole=True)
+            return listing, self._gone(listing, self.files.all(), whole=True)
         listing = Listing()
         missing: list[FileRow] = []
         for path in paths:
@@ -257,18 +251,16 @@ class Indexer:
                 listing.empty += below.empty
                 listing.dangling += below.dangling
                 listing.folders += below.folders
-                prefix = os.path.realpath(path) + "/"
-                missing += [
-                    row for row in self._files.values() if row.path.startswith(prefix) and row.path not in below.found
-                ]
+                known = self.files.below(os.path.realpath(path))
+                missing += [row for row in known if row.path not in below.found]
                 continue
             place = self.vault.place(path)
             try:
                 status = os.stat(path)
             except (FileNotFoundError, NotADirectoryError):
                 real = place.path if place is not None else os.path.realpath(path)
-                prefix = real + "/"
-                missing += [row for row in self._files.values() if row.path == real or row.path.startswith(prefix)]
+                row = self.files.get(real)
+                missing += [*([row] if row is not None else ()), *self.files.below(real)]
                 continue
             except OSError as fault:
                 listing.failed.append((path, fault.strerror or str(fault)))
@@ -280,7 +272,7 @@ class Indexer:
                 )
         self._omit(listing)
         if self._omitted:
-            missing += [row for path in listing.omitted if (row := self._files.get(path)) is not None]
+            missing += [row for path in listing.omitted if (row := self.files.get(path)) is not None]
         if missing:
             bases: dict[str, str] = {}
             for row in missing:
@@ -338,7 +330,7 @@ class Indexer:
             except OSError:
                 continue
         for row in gone:
-            self._files.pop(row.path, None)
+            self.files.drop(row.path)
             self._failed.pop(row.path, None)
         return [row.id for row in gone]
 
@@ -395,15 +387,16 @@ class Indexer:
             session, what = waiting[0]
             for number in self._memberships.settle(session, what):
                 changed = self.map.file(number)
-                if changed is not None and changed.path in self._files and self._files[changed.path].id == number:
-                    self._files[changed.path] = changed
+                now = self.files.get(changed.path) if changed is not None else None
+                if changed is not None and now is not None and now.id == number:
+                    self.files.note(changed)
 
     def _note_loss(self, row: FileRow) -> None:
         """Shows in `status` what left the live transcripts and is nowhere else (RULES 12)."""
         gone = self.map.only_in(row.id)
         if not gone:
             return
-        now = self._files.get(row.path)
+        now = self.files.get(row.path)
         for name, elsewhere in self.map.losing(row.id):
             if now is None and not elsewhere:
                 self.ledger.note("vanished", name, row.path, 0, gone)
@@ -413,7 +406,7 @@ class Indexer:
 
     def _shrinkage(self, path: str) -> None:
         """Compares a live transcript with its session's generations: records only they still hold were lost from it."""
-        row = self._files.get(path)
+        row = self.files.get(path)
         if row is None or not row.complete or row.agent is not None or row.session is None:
             return
         if row.rank == LIVE_RANK:
@@ -446,7 +439,7 @@ class Indexer:
 
     def _by_id(self, number: int) -> FileRow | None:
         row = self.map.file(number)
-        return self._files.get(row.path) if row is not None else None
+        return self.files.get(row.path) if row is not None else None
 
     # Care
 
@@ -505,6 +498,9 @@ class Indexer:
         self._care.checkpoint()
         self.map.forget_known()
         self.ledger.rest()
+        self.vault.forget()
+        t.forget_words()
+        self.files.forget()
 
 
 def _facts_at(source: Source, offset: int, length: int, check: bytes) -> t.Facts | None:

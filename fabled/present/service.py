@@ -103,7 +103,7 @@ def would_go(folder: str, byte_count: int, sole: Value, style: Style) -> str:
 
 def purged(folder: str, byte_count: int, left: list[str], style: Style) -> str:
     lines = [f"Removed {path(folder, style)}: {size(byte_count)}."]
-    lines += [f"Left, because not all in it is fabled's: {path(one, style)}" for one in left]
+    lines += [f"Left, because not all in it is fabled's, or a link led to it: {path(one, style)}" for one in left]
     return finish(lines, style)
 
 

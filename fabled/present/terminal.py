@@ -211,17 +211,23 @@ def duration(seconds: float, units: int = 2) -> str:
 # ── times ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+_FIRST, _LAST = timegm((1, 1, 2, 0, 0, 0)), timegm((9999, 12, 30, 0, 0, 0))
+"""The times that can be shown in any zone."""
+
+
 def seconds_of(value: Any) -> float | None:
     """Seconds since the epoch of a time as replies carry it: ISO text, or milliseconds."""
     if isinstance(value, bool) or value is None:
         return None
-    if isinstance(value, int | float):
-        return value / 1000 if value > 1e11 else float(value)
     try:
-        stem, _, fraction = str(value).removesuffix("Z").partition(".")
-        return timegm(time.strptime(stem, "%Y-%m-%dT%H:%M:%S")) + float(f"0.{fraction or 0}")
-    except ValueError:
+        if isinstance(value, int | float):
+            seconds = value / 1000 if value > 1e11 else float(value)
+        else:
+            stem, _, fraction = str(value).removesuffix("Z").partition(".")
+            seconds = timegm(time.strptime(stem, "%Y-%m-%dT%H:%M:%S")) + float(f"0.{fraction or 0}")
+    except (ValueError, OverflowError):
         return None
+    return seconds if _FIRST <= seconds <= _LAST else None
 
 
 def _parts(seconds: float, style: Style) -> time.struct_time:

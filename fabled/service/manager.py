@@ -6,6 +6,7 @@ What to ask for, and in which order, is left to the commands.
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import subprocess
 import sys
@@ -132,11 +133,11 @@ def put(path: str, data: bytes, mode: int = 0o644) -> bool:
                 return False
     except OSError:
         pass  # not there, or to be replaced anyway
-    temp = f"{path}.fabled-new"
+    # A name of this process's own: of two installations at once each puts a whole file in place.
+    temp = f"{path}.fabled-new-{os.getpid()}"
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temp)
+        _sweep(f"{path}.fabled-new")
         fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with open(fd, "wb") as file:
             os.fchmod(fd, mode)
@@ -150,6 +151,25 @@ def put(path: str, data: bytes, mode: int = 0o644) -> bool:
         raise StorageFault(
             f"{path} could not be written: {fault.strerror or fault}", "make its folder writable, then try again"
         ) from None
+    return True
+
+
+def _sweep(prefix: str) -> None:
+    """Takes away what installations that were killed half-way left; one that is at work is let be."""
+    for left in glob.glob(f"{glob.escape(prefix)}*"):
+        pid = left.removeprefix(prefix).lstrip("-")
+        if not (pid.isdecimal() and int(pid) != os.getpid() and _runs(int(pid))):
+            with contextlib.suppress(OSError):
+                os.unlink(left)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass
     return True
 
 

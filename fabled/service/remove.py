@@ -39,15 +39,27 @@ def holdings(places: Places) -> Holdings:
     folder = places.home or places.data
     weight = sum(_weight(one) for one in {places.data, places.state})
     only = sole(places.map_db, places.ledger_db, places.vault)
-    return Holdings(folder, os.path.basename(folder.rstrip("/")), weight, _weight(places.vault), only)
+    name = os.path.basename(folder.rstrip("/")) or folder  # of `/` as well there is something to type
+    return Holdings(folder, name, weight, _weight(places.vault), only)
+
+
+def begun(places: Places) -> bool:
+    """Whether fabled was ever at work in these folders: a folder that a person named by mistake has a `data` or a
+    `config.toml` that may be anybody's."""
+    if places.home is None:
+        return os.path.isdir(places.data) or os.path.isdir(places.state)
+    return any(os.path.lexists(one) for one in (places.map_db, places.ledger_db, places.lock, places.log_file))
 
 
 def purge(places: Places) -> list[str]:
-    """Remove all of it, under the instance lock; what was left because it is not ours. Raises AlreadyRunning,
-    Refused or StorageFault."""
+    """Remove all of it, under the instance lock; what was left because it is not ours, or lies behind a link. Raises
+    AlreadyRunning, Refused or StorageFault."""
+    if not begun(places):
+        return []
     note = os.path.join(places.data, "claude", "installed.json")
     if os.path.exists(note):
         raise Refused("Claude Code still has the plugin of fabled; nothing was removed", "fabled claude uninstall")
+    left = [target for one in (places.data, places.state, places.vault) if (target := _behind(one)) is not None]
     lock = Lock(places.lock)
     held = False
     if os.path.isdir(places.state):
@@ -69,15 +81,20 @@ def purge(places: Places) -> list[str]:
     finally:
         if held:
             lock.release()
-    left = []
     for folder in (*folders, os.path.dirname(places.config_file), *([places.home] if places.home else [])):
         try:
             os.rmdir(folder)
         except FileNotFoundError:
             continue
         except OSError:
-            left.append(folder)
+            if not os.path.islink(folder):
+                left.append(folder)
     return sorted(set(left))
+
+
+def _behind(folder: str) -> str | None:
+    """Where a folder of ours really lies, if a person put it elsewhere and left a link: only the link is ours."""
+    return os.path.realpath(folder) if os.path.islink(folder) and os.path.isdir(folder) else None
 
 
 def _clear(folder: str, *, whole: bool) -> None:

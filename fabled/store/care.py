@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 
 from . import schema as s
-from .database import BUSY_MS, CHECKPOINT_PAGES
+from .database import BULK_CACHE_KB, BUSY_MS, CACHE_KB, CHECKPOINT_PAGES
 from .map import Map
 
 
@@ -89,7 +89,8 @@ class Care:
         """
         if on:
             self.loading = True
-            self.db.execute("PRAGMA wal_autocheckpoint=12000").fetchall()  # 48 MB: pages written over and over go once
+            # 48 MB: pages written over and over go once.
+            self.db.execute(f"PRAGMA cache_size=-{BULK_CACHE_KB}; PRAGMA wal_autocheckpoint=12000").fetchall()
             with self.map.transaction("bulk"):
                 self._fts_settings(hashsize=16 << 20, automerge=0, crisismerge=2000)
             return
@@ -110,7 +111,7 @@ class Care:
         self.loading = False
         with self.map.transaction("vacuum"):
             self.db.execute("PRAGMA incremental_vacuum").fetchall()  # what the merge freed
-        self.db.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}").fetchall()
+        self.db.execute(f"PRAGMA cache_size=-{CACHE_KB}; PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}").fetchall()
         self.checkpoint()
 
     def _fts_settings(self, **settings: int) -> None:

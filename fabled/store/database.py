@@ -21,6 +21,8 @@ BUSY_MS = 5_000
 """How long a statement waits for another process's lock."""
 CHECKPOINT_PAGES = 2_000
 """Pages of WAL (8 MB) after which SQLite writes them back."""
+CACHE_KB, BULK_CACHE_KB = 8_000, 24_000
+"""What SQLite may hold of the Map for the writer, day by day and while much is loaded at once."""
 
 
 def trouble(fault: BaseException) -> bool:
@@ -87,9 +89,9 @@ class Database:
         if empty:
             self.db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # on an existing file it would write at every opening
         self.db.execute(
-            "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA cache_size=-24000; PRAGMA temp_store=MEMORY;"
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA temp_store=MEMORY;"
             "PRAGMA journal_size_limit=33554432"
-            f"; PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}"
+            f"; PRAGMA cache_size=-{CACHE_KB}; PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}"
         )
         if empty:
             self.db.execute(

@@ -40,6 +40,15 @@ def stamp(path: str) -> Stamp | None:
     return stamp_of(status) if stat.S_ISREG(status.st_mode) else None
 
 
+def utf8(name: str) -> bool:
+    """Whether a file's name is text; the file system allows any bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def open_regular(path: str) -> int:
     """A descriptor for reading a regular file; never waits on a pipe. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -202,6 +202,14 @@ class Ledger:
             self._db.set_busy_timeout(BUSY_MS)
         self._db.execute("PRAGMA shrink_memory")
 
+    def clean(self) -> None:
+        """Leaves nothing of deleted rows in the file: a card holds words of a thread. Raises StorageFault."""
+        try:
+            self._db.execute("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except (apsw.FullError, apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.ReadOnlyError) as fault:
+            hint = "free space; what was begun is ended at the next start"
+            raise StorageFault(f"the Ledger could not be cleaned: {fault}", hint) from fault
+
     def _write(self, name: str, sql: str, values: tuple[Any, ...]) -> None:
         """One write, durable when it returns. Raises StorageFault."""
         try:
@@ -395,12 +403,17 @@ class Ledger:
         """What stays out, the oldest first."""
         return [Forgotten(*row) for row in self._db.execute(f"SELECT {FORGOTTEN} FROM forgotten ORDER BY at,kind,name")]
 
-    def forget(self, one: Forgotten) -> None:
-        """Promises that something stays out, or says that it is done."""
-        self._write(
-            f"forget {one.state}",
-            f"INSERT OR REPLACE INTO forgotten({FORGOTTEN}) VALUES(?,?,?,?,?)",
-            (one.kind, one.name, one.at, one.state, one.detail),
+    def forget(self, *rows: Forgotten) -> None:
+        """Promises that something stays out, or says that it is done: all of it or nothing."""
+        self.write_all(
+            f"forget {rows[-1].state}",
+            *(
+                (
+                    f"INSERT OR REPLACE INTO forgotten({FORGOTTEN}) VALUES(?,?,?,?,?)",
+                    (one.kind, one.name, one.at, one.state, one.detail),
+                )
+                for one in rows
+            ),
         )
 
     def let_in(self, kind: str, name: str) -> None:

@@ -38,6 +38,16 @@ class Lookups(Database):
         for row in self.db.execute(self._FILE + " WHERE id NOT IN (SELECT file FROM doomed) ORDER BY id"):
             yield self._file(row)
 
+    def files_at(self, path: str) -> Iterator[FileRow]:
+        """The rows of one file: one, or another beside it."""
+        sql = self._FILE + " WHERE path=? AND id NOT IN (SELECT file FROM doomed) ORDER BY id"
+        yield from map(self._file, self.db.execute(sql, (path,)))
+
+    def files_below(self, prefix: str) -> Iterator[FileRow]:
+        """The rows of files in a folder, which ends with `/`, and its folders."""
+        sql = self._FILE + " WHERE path>? AND path<? AND id NOT IN (SELECT file FROM doomed) ORDER BY id"
+        yield from map(self._file, self.db.execute(sql, (prefix, prefix[:-1] + "0")))
+
     def file(self, number: int) -> FileRow | None:
         row = self.db.execute(self._FILE + " WHERE id=?", (number,)).fetchone()
         return self._file(row) if row else None

@@ -326,7 +326,8 @@ class Map(Lookups):
         try:
             self.db.execute("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)")
         except (apsw.FullError, apsw.BusyError, apsw.LockedError) as fault:
-            raise StorageFault(f"the Map could not be cleaned: {fault}", "fabled forget again") from fault
+            hint = "free space; what was begun is ended at the next start"
+            raise StorageFault(f"the Map could not be cleaned: {fault}", hint) from fault
 
     def _fall_back(self, file: int, rows: Sequence[tuple[int, bytes, int]], reread: Reread) -> tuple[int, int]:
         """Gives the records read from spans that are gone their next best copy, or forgets them: (kept, gone)."""

@@ -50,7 +50,7 @@ def _open(path: str) -> apsw.Connection:
     try:
         db = apsw.Connection(f"file:{quote(path)}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         db.set_busy_timeout(3_000)
-        db.execute("PRAGMA temp_store=MEMORY; PRAGMA cache_size=-4000; PRAGMA query_only=1")
+        db.execute("PRAGMA temp_store=MEMORY; PRAGMA cache_size=-2000; PRAGMA query_only=1")
         version = int(db.pragma("user_version"))
         owner = int(db.pragma("application_id"))
     except (apsw.NotADBError, apsw.CorruptError):

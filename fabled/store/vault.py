@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import Any
 
 from ..transcript.record import CHUNK, Span, spans
-from .files import Stamp, open_regular, stamp_of
+from .files import Stamp, open_regular, stamp_of, utf8
 
 LIVE_RANK = 1 << 30
 """Rank of a live transcript among the copies of a record: behind every generation."""
@@ -100,7 +100,7 @@ class Vault:
         A link into a root or vault names what lies there; what a link brings in from outside is named by the link.
         """
         path = os.path.normpath(path)
-        if not _utf8(path):
+        if not utf8(path):
             return None  # no key the Map could hold; the sweep says so
         real = os.path.realpath(path)
         folder, name = os.path.split(path)
@@ -193,7 +193,7 @@ class Vault:
             for entry in listed:
                 name = entry.name
                 try:
-                    if not _utf8(name):
+                    if not utf8(name):
                         if name.endswith((".jsonl", ".jsonl.zst")) or entry.is_dir():
                             shown = os.fsencode(entry.path).decode("utf-8", "backslashreplace")
                             result.failed.append((shown, "its name is not UTF-8; renamed, it is indexed"))
@@ -259,6 +259,11 @@ class Vault:
             self._rested.forget()
         self._rested = frames
 
+    def forget(self) -> None:
+        """Gives up what was kept of files that were read before."""
+        self._frames.clear()
+        self._rested = None
+
     def read(self, path: str, offset: int, length: int) -> bytes:
         """The bytes of one span. Raises OSError where the file cannot be read, EOFError where it ends before."""
         source = self.open(path)
@@ -277,15 +282,6 @@ class Vault:
             yield from spans(source.read, source.size)
         finally:
             source.close()
-
-
-def _utf8(name: str) -> bool:
-    """Whether a file's name is text; the file system allows any bytes."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _agent(name: str) -> str:

@@ -37,6 +37,7 @@ NAMED = 3
 """So does a file that a tool was given."""
 _COMMAND_CHARS = 4_000
 _TEXT_CHARS = 65_536
+_MOST_KNOWN = 20_000
 
 _REMINDER = re.compile(r"<(system-reminder|ide_opened_file|ide_selection)>.*?</\1>", re.DOTALL)
 _FENCE = re.compile(r"^(```|~~~).*?(?:^\1|\Z)", re.DOTALL | re.MULTILINE)
@@ -105,10 +106,15 @@ def weight(count: int, holding: int, threads: int) -> float:
     return (1.0 + math.log(max(1, count))) * math.log(1.0 + max(1, threads) / max(1, holding))
 
 
+Known = dict[str, tuple[tuple[int, str], ...]]
+"""What each token is, for those who look through many conversations: tokens repeat."""
+
+
 class Tally:
     """What the records of one conversation hold. `asked`: how much of each token a person wrote."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Known | None = None) -> None:
+        self._known: Known = {} if known is None else known
         self._said: Counter[str] = Counter()
         self._asked: Counter[str] = Counter()
         self._wide: Counter[str] = Counter()
@@ -169,13 +175,22 @@ class Tally:
             if type(arguments.get(key)) is str:
                 self._operatives[f"{key.partition('_')[0]}:{arguments[key]}"] += 1
 
+    def _classified(self, token: str) -> tuple[tuple[int, str], ...]:
+        known = self._known
+        found = known.get(token)
+        if found is None:
+            if len(known) > _MOST_KNOWN:
+                known.clear()
+            found = known[token] = tuple(_classify(token))
+        return found
+
     def terms(self) -> list[Term]:
         """The terms, by kind and then by the text."""
         weights: dict[int, Counter[str]] = {kind: Counter() for kind in NAMES}
         counts: dict[int, Counter[str]] = {kind: Counter() for kind in NAMES}
         for token, count in self._said.items():
             more = (ASKED - 1) * self._asked.get(token, 0)
-            for kind, term in _classified(token):
+            for kind, term in self._classified(token):
                 counts[kind][term] += count
                 weights[kind][term] += count + more
         for source, kind, factor in (
@@ -228,19 +243,6 @@ def commands(text: str) -> list[str]:
         if program in _WITH_VERB and re.fullmatch(r"[a-z][\w:.-]{0,30}", verb):
             program = f"{program} {verb}"
         found.append(program)
-    return found
-
-
-_known: dict[str, tuple[tuple[int, str], ...]] = {}
-"""Tokens repeat: what each is. Owned by the one OS thread that derives terms."""
-
-
-def _classified(token: str) -> tuple[tuple[int, str], ...]:
-    found = _known.get(token)
-    if found is None:
-        if len(_known) > 50_000:
-            _known.clear()
-        found = _known[token] = tuple(_classify(token))
     return found
 
 

@@ -207,6 +207,11 @@ _split_words: dict[str, str] = {}
 """Identifiers repeat: what they were split into. Owned by the one OS thread that indexes."""
 
 
+def forget_words() -> None:
+    """Lets go of what identifiers were split into."""
+    _split_words.clear()
+
+
 def _humps(text: str) -> str:
     """The parts of the camelCase words of a text (unicode61 splits at `_`, `.`, `/`, `-` by itself).
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -162,14 +164,27 @@ def test_more_paths_than_can_be_named_are_a_sweep(desk: Desk) -> None:
     for number in range(5):
         desk.inbox.add(f"/nowhere/{number}.jsonl")
     assert until(lambda: desk.found("heron") == 1)
-    assert desk.writer.health.rescans == 1
+    assert until(lambda: desk.writer.health.rescans == 1)
+
+
+@pytest.mark.parametrize("passes", [errno.ENOENT, errno.EACCES, errno.EMFILE, errno.ESTALE])
+def test_a_file_that_could_not_be_read_for_a_moment_is_read_at_the_next_look(desk: Desk, passes: int) -> None:
+    """It is the same file with the same stamp, as where the disk it lies on went and came back."""
+    odd = transcript(desk.root, "odd", "a bittern booms")
+    desk.vault.open = _refuse(desk.vault.open, str(odd), passes)  # type: ignore[method-assign]
+    desk.start()
+    assert [path for path, _ in desk.writer.health.failed] == [str(odd)]
+    del desk.vault.open
+    desk.inbox.add(str(desk.root))
+    assert until(lambda: desk.found("bittern") == 1)
+    assert until(lambda: not desk.writer.health.failed)
 
 
 def test_a_file_that_cannot_be_read_is_told_and_left_until_it_changes(desk: Desk) -> None:
     """An unreadable file does not stop the others, and is not tried again at the same stamp."""
     transcript(desk.root, "one", "a heron stands")
     odd = transcript(desk.root, "odd", "a bittern booms")
-    desk.vault.open = _refuse(desk.vault.open, str(odd))  # type: ignore[method-assign]
+    desk.vault.open = _refuse(desk.vault.open, str(odd), errno.EIO)  # type: ignore[method-assign]
     desk.start()
     assert desk.found("heron") == 1
     assert [path for path, _ in desk.writer.health.failed] == [str(odd)]
@@ -186,10 +201,10 @@ def test_a_file_that_cannot_be_read_is_told_and_left_until_it_changes(desk: Desk
     assert desk.writer.health.scans > scans
 
 
-def _refuse(inner: Callable[[str], Any], refused: str) -> Callable[[str], Any]:
+def _refuse(inner: Callable[[str], Any], refused: str, number: int) -> Callable[[str], Any]:
     def open_(path: str) -> Any:
         if path == refused:
-            raise PermissionError(13, "Permission denied", path)
+            raise OSError(number, os.strerror(number), path)
         return inner(path)
 
     return open_

@@ -124,6 +124,35 @@ def test_links_in_our_folders_are_not_followed(home: Home, tmp_path: Path) -> No
     assert (mine / "keep").exists() and not Path(home.env["FABLED_HOME"]).exists()
 
 
+def test_a_folder_that_fabled_never_used_loses_nothing(home: Home) -> None:
+    """Named as FABLED_HOME by mistake, it keeps its own data, notes and configuration, like names or not."""
+    mine = home.path / "mine"
+    for name in ("data/vault/precious", "data/claude/notes", "state/service.log", "config.toml"):
+        (mine / name).parent.mkdir(parents=True, exist_ok=True)
+        (mine / name).write_text("mine")
+    before = sorted(mine.rglob("*"))
+    done = home.run("service", "uninstall", "--purge", "--confirm", "mine", FABLED_HOME=str(mine))
+    assert done.returncode == 0 and "no data of fabled's" in done.stderr and "Removed" not in done.stdout
+    remove.purge(config.places({**home.env, "FABLED_HOME": str(mine)}))
+    assert sorted(mine.rglob("*")) == before
+    assert remove.holdings(config.places({**home.env, "FABLED_HOME": "/"})).name == "/"
+
+
+def test_a_vault_behind_a_link_is_named_as_left(home: Home, tmp_path: Path) -> None:
+    vault = Path(places(home).vault)
+    home.write(harbour())
+    home.run("index")
+    away = tmp_path / "large disk"
+    away.mkdir(mode=0o700)
+    vault.rmdir() if vault.exists() else None
+    vault.symlink_to(away)
+    home.run("capture")
+    kept = list(away.rglob("*.zst"))
+    done = home.run("service", "uninstall", "--purge", "--confirm", "fabled")
+    assert kept and list(away.rglob("*.zst")) == kept
+    assert str(away.name) in done.stdout
+
+
 # ── prune.level in the file ─────────────────────────────────────────────────────────────────────────────────────
 
 
