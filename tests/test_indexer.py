@@ -719,6 +719,20 @@ def test_of_a_record_written_twice_the_first_copy_stays_the_best(folder: str, ho
     settled(home)
 
 
+def test_names_are_known_again_after_a_rest(home: Home) -> None:
+    """At rest what was looked up is let go of; the Map begun by this very process still has it."""
+    one = story("rests")
+    place = put(home, one)
+    home.index()
+    home.indexer.idle()
+    home.indexer.derive_terms()
+    one.assistant("and on it goes")
+    home.append(place, one.lines[-1] + b"\n")
+    home.index()
+    home.indexer.derive_terms()
+    settled(home)
+
+
 def test_a_transcript_rewritten_to_a_stub_is_still_whole_in_the_vault(home: Home) -> None:
     """Records lost from the live file stay with their generation, and the loss is told; restored, it is made good."""
     talk = story("stubbed")

@@ -281,6 +281,10 @@ class Files(RuleBasedStateMachine):
         self.home.indexer.idle()
 
     @rule()
+    def rest(self) -> None:
+        self.home.indexer.idle()
+
+    @rule()
     def restart(self) -> None:
         self.home.reopen()
 

@@ -144,8 +144,6 @@ class Database:
             self._one(f"SELECT coalesce(max(id),0)+1 FROM {table}")
             for table in ("records", "names", "sessions", "threads", "files")
         )
-        self._all_names = self._next_name == 1
-        """there were none at first: whatever was not met since is not in the Map"""
 
     def write_new(self) -> None:
         """Stores the names, sessions and threads that were given numbers since the last transaction."""
@@ -161,7 +159,6 @@ class Database:
         for cache in (self._names, self._sessions, self._threads):
             if len(cache) > 50_000:
                 cache.clear()
-                self._all_names = self._all_names and bool(self._names)
 
     def _one(self, sql: str, *args: Any) -> Any:
         return self.db.execute(sql, args).fetchone()[0]
@@ -204,7 +201,7 @@ class Database:
         found = self._names.get(text)
         if found is None:
             row = None
-            if not self._all_names:
+            if len(self._names) < self._next_name - 1:  # else each that there is was met since the Map was begun
                 row = self.db.execute("SELECT id FROM names WHERE text=?", (text,)).fetchone()
             if row is not None:
                 found = row[0]
