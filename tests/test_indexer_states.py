@@ -281,10 +281,6 @@ class Files(RuleBasedStateMachine):
         self.home.indexer.idle()
 
     @rule()
-    def rest(self) -> None:
-        self.home.indexer.idle()
-
-    @rule()
     def restart(self) -> None:
         self.home.reopen()
 
