@@ -54,7 +54,10 @@ def answer(reader: Reader, method: str, params: Params) -> dict[str, Any]:
     if asked is None:
         raise BadRequest(f"there is no question {method[:80]!r}", f"known are {', '.join(METHODS)}")
     reader.queries.refresh()
-    return asked(reader, params)
+    value = asked(reader, params)
+    if method in _LISTS and reader.queries.empty():
+        value["empty"] = True
+    return value
 
 
 def unfinished(reader: Reader) -> dict[str, Any]:
@@ -180,6 +183,9 @@ def status_counts(reader: Reader, params: Params) -> dict[str, Any]:
         ],
     }
 
+
+# An empty one of them may mean that nothing is there at all, which is worth a word of its own.
+_LISTS = frozenset(("search", "sessions", "projects", "terms", "cards", "recent", "overview", "file", "stats"))
 
 METHODS: dict[str, Callable[[Reader, Params], dict[str, Any]]] = {
     "search": search,

@@ -182,6 +182,18 @@ def test_the_working_folder_is_the_scope(home: Home) -> None:
     assert everywhere.stdout.startswith("2 threads, ") and "all projects" in everywhere.stdout
 
 
+@pytest.mark.parametrize(
+    "command", ["search x", "sessions", "projects", "recent", "overview", "stats", "terms", "cards"]
+)
+def test_an_empty_index_says_where_it_looks(home: Home, command: str) -> None:
+    """Nothing found where there is nothing at all is no word about the question."""
+    assert home.run("index").returncode == 0
+    done = home.run(*command.split())
+    said = "Nothing is indexed yet.  Where transcripts are looked for:  fabled config paths\n"
+    assert (done.returncode, done.stdout.endswith(said)) == (1, True)
+    assert json.loads(home.run(*command.split(), "--json").stdout)["empty"] is True
+
+
 def test_without_a_map_the_commands_say_what_to_do(home: Home) -> None:
     done = home.run("search", "x")
     assert done.returncode == 3 and "Next: fabled" in done.stderr and done.stderr.count("\n") <= 2

@@ -145,8 +145,8 @@ def _settle(capturer: Capturer, rows: Sequence[Forgotten], failed: Sequence[obje
         if row.kind == "session":
             capturer.ledger.drop_session(row.name)
     capturer.ledger.clean()
-    for row in rows if not failed else ():
-        capturer.ledger.forget(Forgotten(row.kind, row.name, row.at, "done", row.detail))
+    if not failed:
+        capturer.ledger.forget(*(Forgotten(row.kind, row.name, row.at, "done", row.detail) for row in rows))
 
 
 def _holdings(capturer: Capturer, sessions: Sequence[str]) -> list[Holding]:
@@ -191,12 +191,13 @@ def _do(capturer: Capturer, held: Sequence[Holding], project: str | None) -> lis
         detail = json.dumps({"sessions": [one.session_id for one in held]})
         rows.append(Forgotten("project", project, now, "begun", detail))
     paths: list[str] = []
+    files: list[Forgotten] = []
     for one in held:
-        for path in one.beside:
-            ledger.forget(Forgotten("file", path, now, "done", json.dumps({"session": one.session_id})))
+        detail = json.dumps({"session": one.session_id})
+        files += [Forgotten("file", path, now, "done", detail) for path in one.beside]
         paths += [*capturer.map.paths_of(one.session_id), *one.live, *one.beside]
-    for row in rows:
-        ledger.forget(row)
+    # In one commit: of a project that was half promised nobody would know which half.
+    ledger.forget(*files, *rows)
     capturer.indexer.omit_anew()
     _let_go(capturer, paths)
     failed = _remove(capturer, [stored for one in held for stored in one.generations])

@@ -6,6 +6,8 @@ The daemon itself is in its own room; here only what a person at a terminal sees
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -66,12 +68,21 @@ class Terminal:
         if summary.get("records"):
             known = f"{plural(summary.get('sessions') or 0, 'session')}, {plural(summary['records'], 'record')}"
             self.note(f"{known} searchable; new ones follow as they are written. Ctrl-C stops the daemon.")
-            self.note('Try in another terminal:  fabled search "why did we"')
+            self.note(f'Try in another terminal:  {_called()} search "why did we"')
         else:
-            self.note("Nothing to search yet. See how it works meanwhile:  fabled demo  (or make demo)")
+            self.note(f"Nothing to search yet. See how it works meanwhile:  {_called()} demo  (or make demo)")
 
     def note(self, text: str) -> None:
         edge.note(text)
+
+
+def _called() -> str:
+    """How the command is called from here: by its place where a shell would not find it, as in a checkout."""
+    script = os.path.join(os.path.dirname(sys.executable), "fabled")
+    if shutil.which("fabled") is not None or not os.access(script, os.X_OK):
+        return "fabled"
+    near = os.path.relpath(script)
+    return script if near.startswith("..") else near
 
 
 @click.command()

@@ -40,6 +40,8 @@ def unknown(value: Value, style: Style) -> list[str]:
 def indexing(value: Value, style: Style) -> list[str]:
     """How far the index is, where an answer may lack something for it."""
     told = value.get("indexing")
+    if not told and value.get("empty"):
+        return ["Nothing is indexed yet.  Where transcripts are looked for:  fabled config paths"]
     if not told:
         return []
     if not told.get("under_way"):

@@ -239,6 +239,10 @@ class Database:
         return self._sessions.get(session_id)
 
     def session_name(self, number: int) -> str:
+        """The id of a session, whose row may not be stored yet."""
+        for given, session_id in self._new_sessions:
+            if given == number:
+                return session_id
         return str(self._one("SELECT session_id FROM sessions WHERE id=?", number))
 
     def thread(self, session: int, key: str | None) -> int:

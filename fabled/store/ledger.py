@@ -403,12 +403,17 @@ class Ledger:
         """What stays out, the oldest first."""
         return [Forgotten(*row) for row in self._db.execute(f"SELECT {FORGOTTEN} FROM forgotten ORDER BY at,kind,name")]
 
-    def forget(self, one: Forgotten) -> None:
-        """Promises that something stays out, or says that it is done."""
-        self._write(
-            f"forget {one.state}",
-            f"INSERT OR REPLACE INTO forgotten({FORGOTTEN}) VALUES(?,?,?,?,?)",
-            (one.kind, one.name, one.at, one.state, one.detail),
+    def forget(self, *rows: Forgotten) -> None:
+        """Promises that something stays out, or says that it is done: all of it or nothing."""
+        self.write_all(
+            f"forget {rows[-1].state}",
+            *(
+                (
+                    f"INSERT OR REPLACE INTO forgotten({FORGOTTEN}) VALUES(?,?,?,?,?)",
+                    (one.kind, one.name, one.at, one.state, one.detail),
+                )
+                for one in rows
+            ),
         )
 
     def let_in(self, kind: str, name: str) -> None:

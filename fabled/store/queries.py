@@ -726,6 +726,10 @@ class Queries(Activity):
         """Whether everything there was has been read once: until then an answer may lack what is not read yet."""
         return bool(self._rows("SELECT EXISTS (SELECT 1 FROM whole)")[0][0])
 
+    def empty(self) -> bool:
+        """Whether there is no record at all."""
+        return not self._rows("SELECT EXISTS (SELECT 1 FROM records)")[0][0]
+
     def counts(self) -> dict[str, Any]:
         """What the Map knows of `status`; counted again only where the Map has changed."""
         version = int(self._db.pragma("data_version"))
