@@ -45,7 +45,12 @@ def collect_seldom() -> None:
 
 
 def give_back() -> None:
-    """Return freed memory to the system, which the C library does not do by itself (after a first index: a third)."""
+    """Return freed memory to the system, which the C library does not do by itself (after a first index: a third).
+
+    Until it has looked for cycles everywhere, the interpreter holds thousands of freed tuples for the next ones, strewn
+    over all of its memory. What `collect_seldom` has set apart is not looked at.
+    """
+    gc.collect()
     trim = _libc("malloc_trim")
     if trim is not None:
         trim(0)

@@ -639,18 +639,25 @@ class Writer:
         """The terms that are due, for a moment: all where somebody waits for them, else of threads that are quiet."""
         until = time.monotonic() + TERMS_SECONDS
         before = None if asked.replies else int((time.time() - TERMS_QUIET_SECONDS) * 1000)
+        stopped = False
+
+        def stop() -> bool:
+            nonlocal stopped
+            stopped = self._stopping.is_set() or self._inbox.paths_due() or time.monotonic() > until
+            return stopped
+
         try:
-            done, left = self._indexer.derive_terms(
-                lambda: self._stopping.is_set() or self._inbox.paths_due() or time.monotonic() > until, before
-            )
+            done, left = self._indexer.derive_terms(stop, before)
         except Exception as fault:
             if storage_trouble(fault) is None:
                 raise
             log.debug("terms.postponed", reason=str(fault))
-            done, left = 0, 1
+            done, left, stopped = 0, 1, True
         if done:
             log.debug("terms.derived", threads=done, left=left)
-        self._set(terms_due=bool(self._indexer.terms_due()))
+        # Threads that are not quiet yet have their turn later. Those that could not be read are not tried again and
+        # again: until something changes they will not read either.
+        self._set(terms_due=stopped or self._indexer.terms_due() > left)
         if done and left and not asked.replies:
             self._inbox.ask(TERMS)
         for reply in asked.replies:

@@ -16,12 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from fabled.daemon.server import Limits
 from fabled.store import replace
 from tests.daemon.help import Daemon, until
 from tests.daemon.life import SETTINGS, Disk, Life, Sample, live_lines
 
 ROUNDS = int(os.environ.get("FABLED_LIFE", "1"))
 IDLE_BYTES = 64 << 20
+CONNECTIONS = 1 + 1 + Limits().readers
 pytestmark = [
     pytest.mark.timeout(120 + 40 * ROUNDS),
     pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc"),
@@ -60,7 +62,7 @@ def test_a_life_leaves_nothing_behind_and_loses_nothing(life: Life) -> None:
         life.round()
         said(f"round {number + 1}", life.samples[-1])
         if number % 8 == 7:
-            said(f"at rest {life.used()}", life.rest(IDLE_BYTES))
+            said(f"at rest {life.used()}", life.rest(0))
     print(f"seed {life.seed}; {dict(sorted(life.did.items()))}", flush=True)
     life.over()
     rest = life.rest(IDLE_BYTES)
@@ -101,14 +103,19 @@ def inside(life: Life, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def nothing_open(life: Life) -> None:
-    """As many OS threads as at the start, and no descriptor more of any kind."""
-    first = life.samples[0]
+    """As many OS threads as at the start, and no descriptor more of any kind.
+
+    SQLite keeps the descriptor of a closed connection for the next one while another has the file locked: there are as
+    many as connections were ever open at once, at most the writer's and one for each OS thread that answers.
+    """
+    first = life.samples[0].descriptors
+    stores = {name: CONNECTIONS for name in first if name.endswith(("/map.db", "/ledger.db"))}
 
     def back() -> Counter[str]:
-        return Sample.of(life.pid).descriptors - first.descriptors
+        return Sample.of(life.pid).descriptors - (first | Counter(stores))
 
     assert until(lambda: not back(), 10), back()
-    assert Sample.of(life.pid).threads == first.threads
+    assert Sample.of(life.pid).threads == life.samples[0].threads
 
 
 def found_and_opened(life: Life) -> None:

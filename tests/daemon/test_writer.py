@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from fabled.daemon.inbox import Inbox, Job
-from fabled.daemon.writer import IDLE, REPAIR, SWEEP, Tells, Writer
+from fabled.daemon.writer import IDLE, REPAIR, SWEEP, TERMS, Tells, Writer
 from fabled.errors import FabledError, NotRunning, StorageFault
 from fabled.indexer import Indexer, Progress
 from fabled.store.ledger import Ledger
@@ -133,6 +133,24 @@ def test_at_rest_nothing_is_held_only_to_be_faster(desk: Desk) -> None:
     desk.inbox.add(str(path))
     assert until(lambda: desk.found("bittern") == 1)
     assert not desk.writer.health.rested
+
+
+def test_terms_that_cannot_be_derived_wait_for_a_change(desk: Desk) -> None:
+    """Else a daemon at rest would try again every half minute for as long as it lives."""
+    path = transcript(desk.root, "one", "a heron stands")
+    desk.start()
+    assert desk.writer.health.terms_due
+    path.rename(path.with_suffix(".away"))
+    desk.inbox.ask(TERMS)
+    assert until(lambda: not desk.writer.health.terms_due)
+    path.with_suffix(".away").rename(path)
+    transcript(desk.root, "one", "a bittern booms")
+    desk.inbox.add(str(path))
+    assert until(lambda: desk.writer.health.terms_due)
+    desk.inbox.ask(TERMS)
+    assert until(lambda: not desk.writer.health.terms_due)
+    with apsw.Connection(desk.map.path, flags=apsw.SQLITE_OPEN_READONLY) as reading:
+        assert reading.execute("SELECT count(*) FROM terms_of").fetchone() == (2,)
 
 
 def test_an_index_request_is_answered_with_the_report(desk: Desk) -> None:
